@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.comparison.scores import find_runs
+from grd_offline.comparison.compare import find_runs
 from grd_offline.core.statistics import estimate_mean
 from grd_offline.io.files.results import RunRecord, start_table
 from grd_offline.learning.agents.saved import load_policies

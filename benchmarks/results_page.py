@@ -22,14 +22,15 @@ from pathlib import Path
 
 import numpy as np
 
-from grd_offline.comparison.compare import compare_scores
-from grd_offline.comparison.paper import find_printed, read_printed
-from grd_offline.comparison.scores import (
+from grd_offline.comparison.compare import (
     Score,
     collect_scores,
+    compare_scores,
+    find_printed,
     find_runs,
     name_group,
     name_task,
+    read_printed,
 )
 from grd_offline.core.statistics import estimate_mean
 from grd_offline.io.files.results import RunRecord

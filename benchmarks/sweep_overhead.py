@@ -26,8 +26,8 @@ SWEEP = "[[jobs]]\ncommand = 'decompose'\noptions = { file = 'nothing.h5' }\n"
 CALL = """
 import sys
 from grd_offline.cli import main
-from grd_offline.lab.sweep import folder, job
-job.PROGRAM = (sys.executable, sys.argv.pop(1))
+from grd_offline.lab.sweep import folder
+folder.PROGRAM = (sys.executable, sys.argv.pop(1))
 folder.describe_result = lambda record, one: ""
 main(sys.argv[1:])
 """

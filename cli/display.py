@@ -39,7 +39,7 @@ from .text import echo, print_warning, say
 if TYPE_CHECKING:
     from grd_offline.core.episodes import EpisodeSet
     from grd_offline.lab.judge import Found
-    from grd_offline.lab.sweep.job import Mark
+    from grd_offline.lab.sweep.folder import Mark
     from grd_offline.lab.sweep.plan import Job
     from grd_offline.learning.runs.folder import RunFolder, TrainingResult
     from grd_offline.learning.runs.run import Run
@@ -221,7 +221,7 @@ class JobsDisplay(Observer):
     """Shows a bar for all jobs and one for each that runs, and a line for each that ends."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job], what: str, stop: Stop) -> None:
-        from grd_offline.lab.sweep.job import FINISHED, describe_marks
+        from grd_offline.lab.sweep.folder import FINISHED, describe_marks
 
         self._what, self._stop = what, stop
         self._folder, self._jobs = folder, {job.name: job for job in jobs}
@@ -288,7 +288,7 @@ class JobsDisplay(Observer):
         self.bars.update(self._all, completed=sum(map(self._measure, self._jobs)), left=left)
 
     def _measure(self, name: str) -> float:
-        from grd_offline.lab.sweep.job import measure_progress
+        from grd_offline.lab.sweep.folder import measure_progress
 
         return 1.0 if name in self._done else measure_progress(self._folder, self._jobs[name])
 
@@ -770,7 +770,7 @@ class Forecast:
 
         Nothing is known about fits other than the closed form before they have begun.
         """
-        from grd_offline.methods.duration import is_worth_a_process
+        from grd_offline.methods.choose import is_worth_a_process
 
         found = estimate_seconds(episodes, fitted)
         self._size = {n: s for n, s in found.items() if is_closed_form or n not in _FITS}
@@ -849,7 +849,7 @@ def estimate_seconds(episodes: EpisodeSet, fitted: EpisodeSet) -> dict[str, floa
 
     They serve until the groups themselves have been timed.
     """
-    from grd_offline.methods.duration import estimate_fit_seconds
+    from grd_offline.methods.choose import estimate_fit_seconds
 
     states, inputs = episodes.state_size, episodes.state_size + episodes.action_size
     seen, steps = min(fitted.total_steps, 100_000), episodes.total_steps

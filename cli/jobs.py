@@ -16,7 +16,7 @@ from .signals import Stop, catch_signals
 from .text import print_warning
 
 if TYPE_CHECKING:
-    from grd_offline.lab.sweep.job import Mark
+    from grd_offline.lab.sweep.folder import Mark
     from grd_offline.lab.sweep.parts import PartsPlan
     from grd_offline.lab.sweep.plan import Job
     from grd_offline.lab.sweep.run import Machine, Runner
@@ -37,7 +37,7 @@ class Where(NamedTuple):
     ) -> Runner:
         """The runner, whose jobs use so much each."""
         if self.kind == "ray":
-            from grd_offline.lab.sweep.ray_runner import RayRunner
+            from grd_offline.lab.sweep.run import RayRunner
 
             place = Path.cwd()
             return RayRunner(
@@ -87,7 +87,7 @@ def runner_options(what: str) -> Decorator:
 
 def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> None:
     """Make all parts of a dataset that are not there yet, one core for each."""
-    from grd_offline.lab.sweep.job import FINISHED, describe_marks
+    from grd_offline.lab.sweep.folder import FINISHED, describe_marks
     from grd_offline.lab.sweep.parts import describe_versions, hold_parts
     from grd_offline.lab.sweep.run import find_machine
 

@@ -34,8 +34,7 @@ from .options import (
 from .text import echo, print_table, print_warning
 
 if TYPE_CHECKING:
-    from grd_offline.comparison.compare import Comparison
-    from grd_offline.comparison.paper import Printed
+    from grd_offline.comparison.compare import Comparison, Printed
     from grd_offline.io.files.results import RunRecord
     from grd_offline.lab.sweep.folder import SweepRecord
     from grd_offline.lab.sweep.plan import Job, SweepPlan
@@ -322,8 +321,13 @@ def compare(
       grd-offline compare sweeps/metaworld --metric success
       grd-offline compare runs/Swimmer --paper experiments/table1.toml
     """
-    from grd_offline.comparison.compare import check_place, compare_scores
-    from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
+    from grd_offline.comparison.compare import (
+        check_place,
+        collect_scores,
+        compare_scores,
+        find_runs,
+        list_left_out,
+    )
 
     folders = {path.resolve(): path for path in results}  # each of them once
     runs = [run for path in folders.values() for run in find_runs(path)]
@@ -363,7 +367,7 @@ def _name(results: Sequence[Path]) -> str:
 
 def _find_printed(results: Sequence[Path], paper: Path | None) -> tuple[Printed, ...]:
     """The numbers of the paper that was named, or of the sweeps among the results."""
-    from grd_offline.comparison.paper import read_printed
+    from grd_offline.comparison.compare import read_printed
     from grd_offline.io.files.plain import refuse_outside
 
     if paper is not None:
@@ -503,7 +507,7 @@ def sweep(
     To continue a sweep that was stopped, run the same command again. Jobs that are finished are
     skipped.
     """
-    from grd_offline.lab.sweep.job import describe_marks
+    from grd_offline.lab.sweep.folder import describe_marks
     from grd_offline.lab.sweep.plan import read_plan
 
     plan = read_plan(file, scale=scale)
@@ -584,13 +588,14 @@ def _run(
     plan: SweepPlan, folder: Path, where: Where, scale: float, resources: dict[str, Any]
 ) -> None:
     from grd_offline.lab.sweep.folder import (
+        FINISHED,
+        describe_marks,
         hold_new_sweep,
         list_jobs,
         list_others,
         read_sweep,
         write_sweep,
     )
-    from grd_offline.lab.sweep.job import FINISHED, describe_marks
     from grd_offline.lab.sweep.run import find_machine
 
     for name in {job.command[0] for job in plan.jobs} if where.kind == "local" else ():

@@ -17,9 +17,7 @@ from grd_offline import decompose, read
 from grd_offline.core import process
 from grd_offline.core.process import Call, Process, answer_calls
 from grd_offline.methods import choose as module
-from grd_offline.methods import duration
-from grd_offline.methods.choose import choose
-from grd_offline.methods.duration import estimate_fit_seconds, is_worth_a_process
+from grd_offline.methods.choose import choose, estimate_fit_seconds, is_worth_a_process
 
 pytestmark = pytest.mark.long
 
@@ -171,11 +169,11 @@ def test_small_data_and_single_cores_have_no_second_process(monkeypatch):
     small = read_some()
     large = replace(small, lengths=np.full(1000, 50))
     assert estimate_fit_seconds(1000, 50_000, small.state_size, small.action_size) > 3
-    monkeypatch.setattr(duration, "count_cores", lambda: 2)
+    monkeypatch.setattr(module, "count_cores", lambda: 2)
     assert is_worth_a_process(large)
     assert not is_worth_a_process(small)
-    monkeypatch.setattr(duration, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
     assert not is_worth_a_process(large)
-    monkeypatch.setattr(duration, "_MOST_BYTES", 10**9)
-    monkeypatch.setattr(duration, "count_cores", lambda: 1)
+    monkeypatch.setattr(module, "_MOST_BYTES", 10**9)
+    monkeypatch.setattr(module, "count_cores", lambda: 1)
     assert not is_worth_a_process(large)

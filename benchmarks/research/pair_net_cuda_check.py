@@ -20,14 +20,12 @@ import numpy as np
 import torch
 from pair_net_worlds import as_episodes, f1
 
-from grd_offline.methods.equations import Problem
-from grd_offline.methods.models.sparsity import DEFAULT_LAMBDAS
-from grd_offline.methods.pair_net import PairNet
+from grd_offline.methods.models.generative import DEFAULT_LAMBDAS
+from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
 from grd_offline.methods.paper import PaperSettings
 from grd_offline.methods.paper import _Updates as PaperUpdates
 from grd_offline.methods.rrd import RrdSettings, build_updates
-from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
-from grd_offline.methods.training import Noise, Trainer
+from grd_offline.methods.training import Noise, Problem, Trainer
 from grd_offline.worlds.synthetic import FactoredWorld, Rollout, WorldSettings
 
 Made = tuple[Trainer, Callable[[], None]]

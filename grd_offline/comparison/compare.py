@@ -1,4 +1,6 @@
-"""Statistics of methods over seeds and tasks.
+"""Methods side by side: numbers that a paper prints, scores of runs, and statistics over them.
+
+A score is one number for each task, method and seed.
 
 The folder of a comparison, which `grd-offline compare` writes:
 
@@ -10,28 +12,353 @@ report.html         a page with tables and figures
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from grd_offline.comparison.paper import Printed, find_printed
-from grd_offline.comparison.scores import Score
-from grd_offline.core.errors import DataError
-from grd_offline.core.statistics import (
-    Estimate,
-    estimate_improvement,
-    estimate_mean,
-    estimate_share,
-    performance_profile,
-    profile_band,
-)
+from grd_offline.comparison.metrics import LAST, METRICS
+from grd_offline.core import statistics
+from grd_offline.core.errors import DataError, printable
+from grd_offline.core.settings import Settings, setting
 from grd_offline.core.typing import Array
-from grd_offline.io.files.plain import read_json
-from grd_offline.io.files.results import start_table
+from grd_offline.core.words import count
+from grd_offline.io.files.plain import read_bytes, read_json, refuse_outside
+from grd_offline.io.files.results import (
+    EVALUATIONS_FILE,
+    LARGEST,
+    RUN_FOLDER,
+    SETTINGS_FILE,
+    SWEEP_FILE,
+    RunRecord,
+    is_judgement,
+    is_sweep,
+    list_results,
+    read_run,
+    start_table,
+)
 from grd_offline.io.files.storage import check_folder, check_writable
+
+FILE_BYTES = 2**20
+"""Size of a sweep file at most."""
+_NUMBER: dict[str, Any] = {"at_least": -LARGEST, "at_most": LARGEST}
+_KEYS = {"task", "method", "step", "mean", "std", "note"}
+
+
+@dataclass(frozen=True)
+class Printed(Settings):
+    """One number of a paper."""
+
+    task: str
+    method: str
+    mean: float = setting(MISSING, **_NUMBER)
+    std: float | None = setting(None, **_NUMBER)
+    step: int | None = None
+    """Step of training that the number is of. None is the end."""
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value not in (None, "")}
+
+
+def parse_printed(entries: Any, file: Path) -> tuple[Printed, ...]:
+    """Read the numbers of a sweep file, or of the copy in the folder of a sweep."""
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        raise DataError("expected a list of tables", file=file, field="paper.numbers")
+    return tuple(_parse(one, file, place) for place, one in enumerate(entries, 1))
+
+
+def _parse(entry: Mapping[str, Any], file: Path, place: int) -> Printed:
+    field = f"paper.numbers, number {place}"
+    unknown = sorted(entry.keys() - _KEYS)
+    if unknown:
+        known = ", ".join(sorted(_KEYS))
+        raise DataError(f"unknown key {unknown[0]!r}: expected {known}", file=file, field=field)
+    missing = [name for name in ("task", "method", "mean") if name not in entry]
+    if missing:
+        raise DataError(f"expected a {missing[0]}", file=file, field=field)
+    try:
+        texts = {name: printable(str(entry.get(name, ""))) for name in ("task", "method", "note")}
+        return Printed(**{**entry, **texts})
+    except DataError as error:
+        raise error.at(file=file, field=field) from None
+
+
+def find_printed(
+    numbers: Sequence[Printed], task: str, method: str, step: int | None
+) -> Printed | None:
+    """The paper's number for a method on a task, at a step or, with None, at the end."""
+    named = (one for one in numbers if (one.task, one.method) == (task, method))
+    return next((one for one in named if one.step in (None, step)), None)
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Read a sweep file as it is."""
+    try:
+        return tomllib.loads(read_bytes(file, FILE_BYTES).decode())
+    except FileNotFoundError:
+        raise DataError("no such file", file=file) from None
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise DataError(f"is not TOML: {reason}", file=file) from error
+
+
+def read_printed(file: Path, contents: Mapping[str, Any] | None = None) -> tuple[Printed, ...]:
+    """Read the paper's numbers from a sweep file, or from its contents; none if it has none."""
+    paper = (read_toml(file) if contents is None else contents).get("paper", {})
+    if not isinstance(paper, dict):
+        raise DataError("expected a table", file=file, field="paper")
+    return parse_printed(paper.get("numbers", []), file)
+
+
+MOST_DEPTH = 4
+"""Folders below a folder of results that are searched for runs."""
+_NOT_VARIANTS = {
+    *("environment", "env_args", "methods", "fits", "rewards", "seeds", "seed", "sets"),
+    *("eval_every", "eval_episodes"),
+}
+"""Settings that do not make another method of a group."""
+
+
+@dataclass(frozen=True)
+class ScoredTask:
+    """A task that policies were trained for."""
+
+    name: str
+    environment: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """The scores of one method on one task."""
+
+    task: ScoredTask
+    method: str
+    steps: tuple[int, ...]
+    """Step of the last evaluation that counts, for each seed."""
+    seeds: tuple[str, ...]
+    values: tuple[float, ...]
+    """One score for each seed."""
+
+    @property
+    def step(self) -> int:
+        """The last step that any seed has."""
+        return max(self.steps)
+
+
+def find_runs(path: Path) -> list[RunRecord]:
+    """Read the run, the judgement, or all runs below a folder such as that of a sweep.
+
+    Runs below a folder that have no evaluation yet are left out, and so are jobs that the file of
+    a sweep does not have any more. Nothing is read through a link that leads out of the folder.
+    """
+    if is_judgement(path):
+        refuse_outside(path / RUN_FOLDER, path)
+        return [read_run(path / RUN_FOLDER)]
+    if (path / SETTINGS_FILE).is_file() or not path.is_dir():
+        return [read_run(path)]
+    found = []
+    for folder in _list_runs(path, MOST_DEPTH):
+        try:
+            found.append(read_run(folder))
+        except DataError as error:
+            if error.reason != "no evaluation yet":
+                raise
+    if not found:
+        raise DataError("no run with an evaluation in it", file=path)
+    return found
+
+
+def _list_runs(folder: Path, depth: int) -> Iterator[Path]:
+    if is_sweep(folder):
+        refuse_outside(folder / SWEEP_FILE, folder)
+        for result in list_results(folder):
+            for run in (result, result / RUN_FOLDER):
+                if (run / SETTINGS_FILE).is_file():
+                    refuse_outside(run, folder)
+                    if not run.is_symlink():
+                        yield run
+        return
+    for inner in sorted(folder.iterdir()):
+        # A folder that is being written, or was left by a killed command, has a hidden name.
+        if not inner.is_dir() or inner.is_symlink() or inner.name.startswith("."):
+            continue
+        if (inner / SETTINGS_FILE).is_file():
+            yield inner
+        elif depth > 1:
+            yield from _list_runs(inner, depth - 1)
+
+
+def collect_scores(
+    runs: Sequence[RunRecord], *, metric: str = "return", at: int | None = None, last: int = LAST
+) -> list[Score]:
+    """The scores of all runs: each is the mean of the last evaluations of a member.
+
+    With `at`, evaluations after that step do not count, and members that have not got so far have
+    no score.
+    """
+    column, named = METRICS[metric][0], name_tasks(runs)
+    labels = _label_groups(runs, named)
+    curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    owners: dict[tuple[str, str, str], tuple[Path, str]] = {}
+    tasks = {task.name: task for task in named}
+    for place, (run, task) in enumerate(zip(runs, named, strict=True)):
+        for row in run.rows:
+            if row.get(column, "") == "":
+                continue
+            key = (task.name, labels[place, name_group(run, row["group"])])
+            mine = run.path, row["member"]
+            owner = owners.setdefault((*key, row["seed"]), mine)
+            if owner != mine:
+                where = owner[0] if owner[0] != run.path else f"the member {owner[1]} of this run"
+                reason = f"{key[1]} with seed {row['seed']} is also in {where}: leave one out"
+                raise DataError(f"{task.name}: {reason}", file=run.path)
+            # A run that was resumed twice from one checkpoint may have a step twice. The last row
+            # is that of the training which went on.
+            values = curves.setdefault(key, {}).setdefault(row["seed"], {})
+            values[int(row["step"])] = _read_number(run, row[column], column)
+    scores = []
+    for (name, method), lines in curves.items():
+        found = []
+        for seed, line in lines.items():
+            steps = sorted(step for step in line if at is None or step <= at)
+            if steps and (at is None or max(line) >= at):
+                mean = float(np.mean([line[step] for step in steps[-last:]]))
+                found.append((steps[-1], seed, mean))
+        if found:
+            scores.append(Score(tasks[name], method, *zip(*found, strict=True)))
+    return scores
+
+
+def list_left_out(everything: Sequence[Score], scores: Sequence[Score], at: int) -> list[str]:
+    """What `scores` lack, because it has not got as far as the step `at`, in whole sentences."""
+    found = {(score.task, score.method): score.seeds for score in scores}
+    notes = []
+    for score in everything:
+        seeds = found.get((score.task, score.method), ())
+        if len(seeds) < len(score.seeds):
+            notes.append(
+                f"{score.task.name}: {len(seeds)} of {count(len(score.seeds), 'seed')} of "
+                f"{score.method} got as far as step {at:,}. The others do not count."
+            )
+    return notes
+
+
+def name_tasks(runs: Sequence[RunRecord]) -> list[ScoredTask]:
+    """The task of each run. Where short names mean several environments, names are whole ids.
+
+    Where files of the same name hold different data, their folders are named, too.
+    """
+    short = [name_task(run) for run in runs]
+    owners: dict[str, set[str]] = {}
+    digests: dict[str, set[str]] = {}
+    for task, run in zip(short, runs, strict=True):
+        owners.setdefault(task.name, set()).add(task.environment)
+        digests.setdefault(task.name, set()).add(_read_data(run).get("digest", ""))
+    tasks = []
+    first: dict[str, tuple[str, Path]] = {}
+    for known, run in zip(short, runs, strict=True):
+        is_whole, has_folder = len(owners[known.name]) > 1, len(digests[known.name] - {""}) > 1
+        task, digest = name_task(run, is_whole, has_folder), _read_data(run).get("digest", "")
+        other, path = first.setdefault(task.name, (digest, run.path))
+        if digest and other and digest != other:
+            raise DataError(
+                f"the data of this run and those of {path} differ, and both are called "
+                f"{task.name}: compare them one at a time",
+                file=run.path,
+            )
+        tasks.append(task)
+    return tasks
+
+
+def _read_data(run: RunRecord) -> dict[str, str]:
+    """What a run says of the data that its policies learned from."""
+    data = run.about.get("data")
+    data = data if isinstance(data, Mapping) else {}
+    return {name: str(data[name]) for name in ("file", "folder", "digest") if data.get(name)}
+
+
+def name_task(run: RunRecord, is_whole: bool = False, has_folder: bool = False) -> ScoredTask:
+    """The environment with its arguments, and the data that policies learn from."""
+    settings = run.about.get("settings", {})
+    arguments = settings.get("env_args") or {}
+    if not isinstance(arguments, Mapping):
+        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="env_args")
+    parts = [run.environment if is_whole else run.environment.rsplit("/", 1)[-1] or run.name]
+    if "env_name" in arguments:  # of MetaWorld: a name among many in one environment
+        parts = [str(arguments["env_name"])]
+    parts += [
+        f"{name}={value}" for name, value in arguments.items() if name not in ("env_name", "seed")
+    ]
+    data = _read_data(run)
+    if "file" in data:
+        folder = Path(data.get("folder", "")).name if has_folder else ""
+        parts.append(str(Path(folder) / Path(data["file"]).name))
+    return ScoredTask(printable(" ".join(parts)), run.environment)
+
+
+def _label_groups(
+    runs: Sequence[RunRecord], tasks: Sequence[ScoredTask]
+) -> dict[tuple[int, str], str]:
+    """A label for each group of each run.
+
+    Runs of the same group on the same task whose settings differ are different methods: the label
+    names the settings, on every task.
+    """
+    owners: dict[tuple[str, str], list[int]] = {}
+    for place, run in enumerate(runs):
+        for group in dict.fromkeys(name_group(run, row["group"]) for row in run.rows):
+            owners.setdefault((tasks[place].name, group), []).append(place)
+    settings = [run.about.get("settings", {}).items() for run in runs]
+    variants = [
+        {name: json.dumps(value).strip('"') for name, value in one if name not in _NOT_VARIANTS}
+        for one in settings
+    ]
+    differing: dict[str, dict[str, None]] = {}
+    """The settings that differ on any task, by group."""
+    for (_, group), places in owners.items():
+        for name in variants[places[0]]:
+            values = {variants[place].get(name) for place in places}
+            if None not in values and len(values) > 1:
+                differing.setdefault(group, {})[name] = None
+    labels = {}
+    for (_, group), places in owners.items():
+        for place in places:
+            named = [name for name in differing.get(group, ()) if name in variants[place]]
+            parts = [group, *(f"{name}={variants[place][name]}" for name in named)]
+            labels[place, group] = printable(" ".join(parts))
+    return labels
+
+
+def name_group(run: RunRecord, group: str) -> str:
+    """A group with the settings of `--set` that have one value; several are in its name already."""
+    sets = run.about.get("settings", {}).get("sets") or {}
+    if not isinstance(sets, Mapping):
+        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="sets")
+    for name, values in sets.items():
+        is_for_all = not str(name).startswith("lambda_") or "paper" in group.split("-")
+        if not isinstance(values, Sequence) or not all(isinstance(v, int | float) for v in values):
+            raise DataError("expected numbers", file=run.path / SETTINGS_FILE, field=f"sets.{name}")
+        if is_for_all and len(values) == 1:
+            group += f"-{name}={values[0]:g}"
+    return group
+
+
+def _read_number(run: RunRecord, text: str, column: str) -> float:
+    number = math.nan
+    with suppress(ValueError):
+        number = float(text)
+    if not abs(number) <= LARGEST:
+        reason = f"expected a number, got {text[:40]!r}"
+        raise DataError(reason, file=run.path / EVALUATIONS_FILE, field=column)
+    return number
+
 
 RANDOM_RETURNS = {
     "Ant-v5": -56.13,  # standard error 9.5
@@ -50,7 +377,7 @@ RANDOM_RETURNS = {
 
 COMPARISON_FILE, SCORES_FILE = "comparison.json", "scores.csv"
 _COLUMNS = ("task", "method", "step", "seed", "score")
-_KEYS = {"metric", "chosen", "tasks", "methods"}
+_PARTS = {"metric", "chosen", "tasks", "methods"}
 """Some of what `Comparison.to_json` gives."""
 _FORMULA = ("=", "+", "-", "@")
 """A spreadsheet takes text that begins with one of these for a formula."""
@@ -62,7 +389,7 @@ def is_comparison(folder: Path) -> bool:
         contents = read_json(folder / COMPARISON_FILE, inside=folder)
     except (DataError, FileNotFoundError):
         return False
-    return isinstance(contents, dict) and contents.keys() >= _KEYS
+    return isinstance(contents, dict) and contents.keys() >= _PARTS
 
 
 def check_place(folder: Path) -> None:
@@ -74,17 +401,11 @@ def check_place(folder: Path) -> None:
 
 def write_scores(folder: Path, comparison: Comparison) -> None:
     """Write the score of each seed as a table that a spreadsheet can open safely."""
-    rows = [
-        {
-            "task": _as_text(row.task),
-            "method": _as_text(row.method),
-            "step": row.step,
-            "seed": seed,
-            "score": score,
-        }
-        for row in comparison.rows
-        for seed, score in zip(row.seeds, row.scores, strict=True)
-    ]
+    rows = []
+    for row in comparison.rows:
+        named = _as_text(row.task), _as_text(row.method), row.step
+        for score in zip(row.seeds, row.scores, strict=True):
+            rows.append(dict(zip(_COLUMNS, (*named, *score), strict=True)))
     start_table(folder / SCORES_FILE, _COLUMNS, rows)
 
 
@@ -113,7 +434,7 @@ class TaskRow:
     seeds: tuple[str, ...]
     scores: tuple[float, ...]
     """The score of each seed."""
-    middle: Estimate
+    middle: statistics.Estimate
     """The interquartile mean over the seeds."""
     share: float | None
     """Mean gain over random actions, as a share of the reference's. None without one."""
@@ -137,11 +458,11 @@ class Total:
     tasks: tuple[str, ...]
     scaled: tuple[str, ...]
     """The tasks whose scores could be normalised. Means and shares are over these."""
-    middle: Estimate | None
+    middle: statistics.Estimate | None
     """Interquartile mean of normalised scores over seeds and tasks. None without a reference."""
-    share: Estimate | None
+    share: statistics.Estimate | None
     """The score as a fraction of the score of the reference."""
-    improvement: Estimate | None
+    improvement: statistics.Estimate | None
     """Probability that the chosen method does better, over all tasks that both have.
 
     None for that method itself.
@@ -179,15 +500,11 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a file."""
-        hidden = ("profile", "band")
-        totals = [
-            {name: value for name, value in asdict(total).items() if name not in hidden}
-            for total in self.totals
-        ]
-        rows = [
-            {**asdict(row), "printed": None if row.printed is None else row.printed.to_json()}
-            for row in self.rows
-        ]
+        totals, rows = ([asdict(one) for one in part] for part in (self.totals, self.rows))
+        for total in totals:
+            del total["profile"], total["band"]
+        for row, own in zip(rows, self.rows, strict=True):
+            row["printed"] = None if own.printed is None else own.printed.to_json()
         return {
             "metric": self.metric,
             "chosen": self.chosen,
@@ -216,32 +533,42 @@ def compare_scores(
     if not scores:
         raise DataError("no evaluation to compare")
     methods = list(dict.fromkeys(score.method for score in scores))
-    reference = _choose(
-        methods, reference, [name for name in methods if name.partition(" ")[0] in REFERENCES]
-    )
+    references = [name for name in methods if name.partition(" ")[0] in REFERENCES]
+    reference = _choose(methods, reference, references)
     others = [name for name in methods if name != reference]
     chosen = _choose(methods, chosen, others or methods)
     assert chosen is not None
-    gains, left_out = _measure_gains(scores, metric, reference)
+    plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
+    gains, left_out = _measure_gains(scores, plain, metric, reference)
     is_scaled = metric == "return" and reference is not None
     scale = {task: gains[task, str(reference)] for task, _ in gains} if is_scaled else None
     normalised = {
         key: gain if scale is None else gain / scale[key[0]].mean() for key, gain in gains.items()
     }
-    rows = tuple(
-        _make_row(
-            score,
-            normalised.get((score.task.name, score.method)) if metric == "return" else None,
-            printed if metric == "return" else (),
+    rows = []
+    for score in sorted(scores, key=lambda score: methods.index(score.method)):
+        task, method, step, is_return = (
+            score.task.name,
+            score.method,
+            score.step,
+            metric == "return",
         )
-        for score in sorted(scores, key=lambda score: methods.index(score.method))
-    )
-    plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
+        own = normalised.get((task, method)) if is_return else None
+        middle = statistics.estimate_mean([score.values], np.random.default_rng(SEED))
+        share = None if own is None else float(own.mean())
+        number = find_printed(printed if is_return else (), task, method, step)
+        results = score.seeds, score.values, middle, share, number
+        rows.append(TaskRow(task, method, step, *results))
     totals = tuple(_make_total(name, chosen, scale, plain, gains, normalised) for name in methods)
-    if is_scaled:
-        left_out = [*_tell_reference(methods, str(reference)), *left_out]
+    other = [name for name in references if name != reference]
+    if is_scaled and other:
+        left_out.insert(
+            0,
+            f"{reference} is the reference, which has 1. It could as well be {' or '.join(other)}: "
+            "choose it with --reference.",
+        )
     told = (*notes, *_find_notes(scores, totals), *left_out)
-    return Comparison(metric, chosen, reference, rows, totals, told)
+    return Comparison(metric, chosen, reference, tuple(rows), totals, told)
 
 
 def _choose(methods: Sequence[str], asked: str | None, preferred: Sequence[str]) -> str | None:
@@ -255,14 +582,11 @@ Values = Mapping[tuple[str, str], Array]
 
 
 def _measure_gains(
-    scores: Sequence[Score], metric: str, reference: str | None
-) -> tuple[dict[tuple[str, str], Array], list[str]]:
+    scores: Sequence[Score], values: Values, metric: str, reference: str | None
+) -> tuple[Values, list[str]]:
     """Scores above those of random actions, on tasks with a reference, and what was left out."""
-    values = {(score.task.name, score.method): np.array(score.values) for score in scores}
-    if metric != "return":
-        return values, []
-    if reference is None:
-        return {}, []
+    if metric != "return" or reference is None:
+        return values if metric != "return" else {}, []
     found: dict[tuple[str, str], Array] = {}
     left_out, without, unknown = [], [], []
     for task in dict.fromkeys(score.task for score in scores):
@@ -273,51 +597,21 @@ def _measure_gains(
         low = RANDOM_RETURNS.get(task.environment, 0.0)
         gain = float(values[task.name, reference].mean()) - low
         if gain <= SMALLEST_GAIN * max(1.0, abs(low)):
-            what = (
-                f"{reference} is not better than {low:g}, the return of random actions"
-                if is_known
-                else f"{reference} returns less than 0, and what random actions return is not known"
-            )
-            left_out.append(
-                f"{task.name}: {what}: the task is left out of means and shares over tasks."
-            )
+            what = "returns less than 0, and what random actions return is not known"
+            if is_known:
+                what = f"is not better than {low:g}, the return of random actions"
+            rest = "the task is left out of means and shares over tasks."
+            left_out.append(f"{task.name}: {reference} {what}: {rest}")
             continue
         if not is_known:
             unknown.append(task.name)
         found |= {key: v - low for key, v in values.items() if key[0] == task.name}
-    if unknown:
-        left_out.append(
-            f"What random actions return is not known, and counted as 0, for: {', '.join(unknown)}."
-        )
-    if without:
-        left_out.append(f"Without {reference}, and left out of means and shares over tasks: "
-                        f"{', '.join(without)}.")  # fmt: skip
+    for names, reason in (
+        (unknown, "What random actions return is not known, and counted as 0, for"),
+        (without, f"Without {reference}, and left out of means and shares over tasks"),
+    ):
+        left_out += [f"{reason}: {', '.join(names)}."] if names else []
     return found, left_out
-
-
-def _tell_reference(methods: Sequence[str], reference: str) -> list[str]:
-    """Say which method is the reference, where it may be another one."""
-    others = [n for n in methods if n != reference and n.partition(" ")[0] in REFERENCES]
-    if not others:
-        return []
-    return [
-        f"{reference} is the reference, which has 1. It could as well be {' or '.join(others)}: "
-        "choose it with --reference."
-    ]
-
-
-def _make_row(score: Score, normalised: Array | None, printed: Sequence[Printed]) -> TaskRow:
-    rng = np.random.default_rng(SEED)
-    return TaskRow(
-        score.task.name,
-        score.method,
-        score.step,
-        score.seeds,
-        score.values,
-        estimate_mean([score.values], rng),
-        None if normalised is None else float(normalised.mean()),
-        find_printed(printed, score.task.name, score.method, score.step),
-    )
 
 
 def _make_total(
@@ -336,21 +630,18 @@ def _make_total(
         theirs = ours  # the reference itself
     middle = share = profile = band = improvement = None
     rng = np.random.default_rng(SEED)
+    shares = [normalised[task, method] for task in scaled]
     if ours:
-        middle = estimate_mean(ours, rng, theirs)
-        profile = performance_profile([normalised[task, method] for task in scaled], THRESHOLDS)
-        band = profile_band(ours, THRESHOLDS, rng, theirs)
+        middle = statistics.estimate_mean(ours, rng, theirs)
+        profile = statistics.performance_profile(shares, THRESHOLDS)
+        band = statistics.profile_band(ours, THRESHOLDS, rng, theirs)
     if ours and scale is not None:
-        units = [scale[task].mean() for task in scaled]
-        share = estimate_share(
-            [normalised[task, method] for task in scaled],
-            [scale[task] / unit for task, unit in zip(scaled, units, strict=True)],
-            rng,
-        )
+        whole = [scale[task] / scale[task].mean() for task in scaled]
+        share = statistics.estimate_share(shares, whole, rng)
         share = share if np.isfinite([share.value, share.low, share.high]).all() else None
     common = [task for task in tasks if (task, chosen) in plain]
     if method != chosen and common:
-        improvement = estimate_improvement(
+        improvement = statistics.estimate_improvement(
             [plain[task, chosen] for task in common], [plain[task, method] for task in common], rng
         )
     return Total(method, tasks, scaled, middle, share, improvement, profile, band)

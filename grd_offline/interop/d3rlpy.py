@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grd_offline.interop.steps import read_steps
+from grd_offline.interop.d4rl import read_steps
 
 if TYPE_CHECKING:
     from d3rlpy.dataset import MDPDataset

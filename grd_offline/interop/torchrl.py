@@ -10,8 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Composite, TensorSpec, Unbounded
 from torchrl.envs.transforms import Transform
 
+from grd_offline.interop.d4rl import read_steps
 from grd_offline.interop.rewards import ModelOrPath, load_model
-from grd_offline.interop.steps import read_steps
 
 
 def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> TensorDict:

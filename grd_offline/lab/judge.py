@@ -76,12 +76,10 @@ def check_data(data: OfflineData, methods: Sequence[str]) -> None:
     """Refuse data that a method cannot use before any time is spent on the others."""
     if "relabelled" in data.rewards:
         raise DataError("are relabelled already: judge the original", field="data")
-    complete = all(episode.has_final_observation for episode in data.episodes)
-    for method in methods:
-        if method.endswith(NEXT_STATE) and not complete:
-            raise DataError(
-                f"{method}: not every episode holds its last observation", field="methods"
-            )
+    if not all(episode.has_final_observation for episode in data.episodes):
+        for method in (name for name in methods if name.endswith(NEXT_STATE)):
+            reason = f"{method}: not every episode holds its last observation"
+            raise DataError(reason, field="methods")
 
 
 def find_references(data: OfflineData) -> dict[str, Found]:
@@ -119,10 +117,13 @@ def find_rewards(
     choice = choose_fit(fitted, settings, data.discount, rng, progress)
     both = zip(*(choice.relabel_episode(episode) for episode in data.episodes), strict=True)
     rewards, spreads = (np.concatenate(part) for part in both)
-    tested = choice.winner.describe() if choice.winner else {}
-    about = {"reason": choice.reason, "fit": choice.fit, **tested}
-    seconds = round(time.perf_counter() - start, 2)
-    about |= {"seconds": seconds, **_compare(data, rewards)}
+    about = {
+        "reason": choice.reason,
+        "fit": choice.fit,
+        **(choice.winner.describe() if choice.winner else {}),
+        "seconds": round(time.perf_counter() - start, 2),
+        **_compare(data, rewards),
+    }
     return Found(be_pessimistic(rewards, spreads, pessimism), about)
 
 
@@ -148,8 +149,7 @@ class Scores(Observer):
 
     def compute(self) -> NDArray[np.float64]:
         """(member,) mean of the last few evaluations."""
-        mean: NDArray[np.float64] = np.stack(self.means[-LAST:]).mean(0)
-        return mean
+        return np.asarray(np.stack(self.means[-LAST:]).mean(0))
 
 
 def find_unsteady(
@@ -178,11 +178,8 @@ def judge_sources(
     found: Mapping[str, Found],
 ) -> list[Verdict]:
     """A verdict on every source, in the order of training."""
-    members = settings.make_members()
-    of_source = {
-        source: scores[[member.source == source for member in members]]
-        for source in settings.rewards
-    }
+    sources = np.array([member.source for member in settings.make_members()])
+    of_source = {source: scores[sources == source] for source in settings.rewards}
     best = float(of_source["true"].mean()) if "true" in of_source else None
     behaviour = data.behaviour_return
     verdicts = []
@@ -289,40 +286,29 @@ def judge(
     except DataError as error:
         raise error.at(file=source) from None
     chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
-    about: dict[str, Any] = {"command": list(command), "data": describe_data(source, data)}
+    about = describe_data(source, data)
     training = train_members(
         chosen, data, {name: one.rewards for name, one in found.items()},
         OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers,
-        observer=Observers([scores, observer]), about=about["data"], command=command,
+        observer=Observers([scores, observer]), about=about, command=command,
     )  # fmt: skip
-    return _conclude(folder, chosen, data, found, scores, training, about | {"fit": fit})
-
-
-def _conclude(
-    folder: Path,
-    settings: OfflineSettings,
-    data: OfflineData,
-    found: Mapping[str, Found],
-    scores: Scores,
-    training: TrainingResult,
-    about: Mapping[str, Any],
-) -> JudgingResult:
-    """Compare the sources and write the judgement, if there was an evaluation."""
     mean, evaluations = data.behaviour_return, len(scores.means)
     if not scores.means:
         return JudgingResult(folder, [], {}, evaluations, mean, training)
-    verdicts = judge_sources(settings, scores.compute(), data, found)
-    unsteady = find_unsteady(settings, scores, mean)
+    verdicts = judge_sources(chosen, scores.compute(), data, found)
+    unsteady = find_unsteady(chosen, scores, mean)
     used = min(LAST, evaluations)
     contents = {
-        **about,
+        "command": list(command),
+        "data": about,
+        "fit": fit,
         "data_mean_return": mean,
         "score": f"mean of the last {used} evaluations" if used > 1 else "the last evaluation",
         "unsteady_seeds": unsteady,
         "stopped": not training.is_complete,
         "sources": {name: one.about for name, one in found.items()},
-        "settings": settings.to_json(),
-        "algorithm": find_title(settings.algorithm),
+        "settings": chosen.to_json(),
+        "algorithm": find_title(chosen.algorithm),
         "versions": find_versions(),
     }
     write_judgement(folder, verdicts, contents)
@@ -336,8 +322,7 @@ def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> N
             "the data hold no true rewards, so methods are compared by their returns only (collect "
             "--keep-true-rewards stores the true rewards)"
         )
-    horizon = describe_horizon(data, check_environment(settings, data.episodes))
-    if horizon is not None:
+    if horizon := describe_horizon(data, check_environment(settings, data.episodes)):
         warn(horizon)
 
 

@@ -20,9 +20,8 @@ the length of an episode alone.
 
 The winner is fitted again to all episodes. Nearly always that is the closed form, so this fit of it
 begins at once in a second process, if there is a core for it (`grd_offline.core.process`). Where
-outcomes
-are labels of success or preferences, the closed form is the only fit with a link for them, and is
-not challenged.
+outcomes are labels of success or preferences, the closed form is the only fit with a link for them,
+and is not challenged.
 """
 
 from __future__ import annotations
@@ -34,21 +33,141 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from grd_offline.core.episodes import Episode, EpisodeSet
+from grd_offline.core.episodes import Episode, EpisodeSet, cut_pieces
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Progress
-from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS
+from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.packages import is_installed
 from grd_offline.core.process import Call
-from grd_offline.core.statistics import r_squared
-from grd_offline.core.threads import one_numpy_thread, one_torch_thread
+from grd_offline.core.statistics import compute_coverage, r_squared, soften_chance
+from grd_offline.core.threads import count_cores, one_numpy_thread, one_torch_thread
 from grd_offline.core.typing import Array
-from grd_offline.methods.candidate import Candidate, find_in_sample_std, judge
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.duration import is_worth_a_process
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.rewards.effects import EffectModel, average_effects
+
+MOST_LISTED = 1000
+_FAR = 10.0  # times the usual error
+_NEAR = 0.03  # of the spread of the returns
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A candidate, and its errors on returns that it had not seen."""
+
+    fit: str
+    decomposer: Decomposer
+    true: Array
+    predicted: Array
+    std: Array
+    errors: Array
+    """Squared errors per step of the segment, for comparing candidates."""
+    step_std: float
+    """Spread of a step's reward that the held-out returns speak for."""
+    outcome: Outcome = NUMBER
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the candidate for `metrics.json`."""
+        voting, true, predicted = self.find_voters(), self.true, self.predicted
+        about = {
+            "fit": self.fit,
+            "held_out_return_r2": r_squared(predicted, true),
+            "held_out_return_r2_without_outliers": r_squared(predicted[voting], true[voting]),
+            "held_out_return_coverage_90": compute_coverage(predicted, self.std, true),
+            "held_out_returns": len(true),
+            "outcome": self.outcome,
+            "held_out_returns_differ": len(true) > 0 and bool(np.ptp(true) > 0),
+        }
+        if self.outcome != NUMBER and (spread := float(true.var()) if len(true) else 0.0):
+            # The R² of labels that come out by chance as often as predicted.
+            about["held_out_chance_r2"] = 1 - float((self.std**2).mean()) / spread
+        return about
+
+    def find_voters(self) -> NDArray[np.bool_]:
+        """(return,) the returns that have a vote: those that are not far from any explanation.
+
+        Labels all have one: where one is unlikely, that is what labels are there to tell.
+        """
+        if self.outcome != NUMBER:
+            return self.errors >= 0
+        usual = float(np.median(self.errors))
+        # Where nearly all is explained, hardly anything is far: most errors may be rounding.
+        near = np.abs(self.true - self.predicted) < _NEAR * self.true.std()
+        return np.asarray(near | (self.errors <= _FAR**2 * usual)) if usual > 0 else near | True
+
+    def list_returns(self) -> dict[str, list[float]]:
+        """List held-out returns and their predictions: at most `MOST_LISTED`, evenly chosen."""
+        count = min(len(self.true), MOST_LISTED)
+        keep = np.linspace(0, len(self.true) - 1, count).round().astype(np.int64)
+        parts = {"observed": self.true, "predicted": self.predicted, "std": self.std}
+        return {name: part[keep].tolist() for name, part in parts.items()}
+
+
+def judge(decomposer: Decomposer, name: str, held_out: EpisodeSet) -> Candidate:
+    """Judge a fitted estimator by held-out returns."""
+    true, predicted, std, sizes = _predict_all(decomposer, held_out)
+    outcome = decomposer.function_.outcome
+    if outcome != NUMBER:
+        sizes = np.ones_like(sizes)
+    errors = (true - predicted) ** 2 / sizes
+    step_std = float(np.sqrt(errors.mean()))
+    if not decomposer.function_.knows_std:
+        std = step_std * np.sqrt(sizes)
+    return Candidate(name, decomposer, true, predicted, std, errors, step_std, outcome)
+
+
+def _predict_all(decomposer: Decomposer, episodes: EpisodeSet) -> tuple[Array, Array, Array, Array]:
+    """Predict the amounts of all episodes. Returns true and predicted amounts, their spread, and
+    sums of squared weights.
+
+    Of preferences, it is the probability that the first piece of each pair is preferred.
+    """
+    given, discount = episodes.preferences, decomposer.discount
+    if given is not None:
+        pieces, first, second = cut_pieces(episodes)
+        sums = [decomposer.predict_amounts(piece, discount) for piece in pieces]
+        means = np.array([float(mean[0]) for mean, _ in sums])
+        stds = np.array([0.0 if std is None else float(std[0]) for _, std in sums])
+        gap = np.sqrt(stds[first] ** 2 + stds[second] ** 2)
+        chances = soften_chance(means[first] - means[second], gap)
+        return given.preferred, chances, np.sqrt(chances * (1 - chances)), np.ones(len(given))
+    parts = [(np.zeros(0),) * 4]
+    for episode in episodes:
+        starts, stops, amounts = episode.segments()
+        if len(stops):
+            weights = discount ** np.arange(stops[-1])
+            mean, std = decomposer.predict_amounts(episode, discount)
+            std = std if std is not None else np.zeros(len(starts))
+            sizes = np.add.reduceat(weights**2, starts)
+            parts.append((amounts.astype(np.float64), mean, std, sizes))
+    true, predicted, std, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return true, predicted, std, sizes
+
+
+_WORTH = 3.0  # seconds; starting a process takes about one
+_MOST_BYTES = 400_000_000  # of observations and actions, which the second process holds again
+
+
+def estimate_fit_seconds(episodes: int, steps: int, states: int, actions: int) -> float:
+    """Rough seconds of the closed form on one core, from the size of the data.
+
+    They were read off runs on the sample, Hopper, HalfCheetah, Ant and a world with a known graph.
+    """
+    inputs = states + actions
+    pairs = inputs * (inputs - 1) // 2
+    seen = min(steps, 100_000)
+    return 1 + 2.5e-6 * inputs * seen + (0.01 + 6e-5 * min(pairs, 6000)) * episodes
+
+
+def is_worth_a_process(episodes: EpisodeSet) -> bool:
+    """Whether a fit to these episodes is long enough for a second process, and has a core."""
+    sizes = episodes.state_size, episodes.action_size
+    seconds = estimate_fit_seconds(len(episodes), episodes.total_steps, *sizes)
+    held = 8 * episodes.total_steps * sum(sizes)
+    return count_cores() > 1 and seconds > _WORTH and held < _MOST_BYTES
+
 
 GOOD_ENOUGH = 0.95
 MARGIN = 0.9
@@ -148,7 +267,7 @@ def judge_fitted(
     rng.spawn(1)  # those of the last fit
     training, held_out = split(episodes, rng)
     fresh = type(decomposer)(**decomposer.get_params()).learn(training, rng=rng)
-    tested = judge(fresh, name, held_out, {"discount": decomposer.discount})
+    tested = judge(fresh, name, held_out)
     return Choice(decomposer, name, f"{name} was asked for", (tested,), tested.step_std)
 
 
@@ -156,29 +275,29 @@ def _leave_untested(decomposer: Decomposer, name: str, episodes: EpisodeSet) -> 
     """The choice of the only fit where there are too few outcomes to hold out any."""
     told = "episodes" if episodes.preferences is None else "preferences"
     reason = f"only {count_outcomes(episodes)} {told}: none were held out, nothing was compared"
-    step_std = find_in_sample_std(decomposer, episodes, {"discount": decomposer.discount})
+    true, predicted, _, sizes = _predict_all(decomposer, episodes)
+    errors = (true - predicted) ** 2 / sizes
+    step_std = float(np.sqrt(errors.mean())) if len(true) else 0.0
     return Choice(decomposer, name, reason, (), step_std)
 
 
+@dataclass(eq=False)
 class _Contest:
     """Fits of the same episodes that are judged by the same held-out returns."""
 
-    def __init__(
-        self,
-        episodes: EpisodeSet,
-        method: str,
-        settings: dict[str, Any],
-        rng: np.random.Generator,
-        progress: Progress,
-        meanwhile: Callable[[], object],
-    ) -> None:
-        self.episodes, self.method, self.settings = episodes, method, settings
-        self.rng, self.progress, self.meanwhile = rng, progress, meanwhile
-        self.last_rng = rng.spawn(1)[0]  # the same numbers in whichever process
+    episodes: EpisodeSet
+    method: str
+    settings: dict[str, Any]
+    rng: np.random.Generator
+    progress: Progress
+    meanwhile: Callable[[], object]
+
+    def __post_init__(self) -> None:
+        self.last_rng = self.rng.spawn(1)[0]  # the same numbers in whichever process
         self.beside: Call | None = None
         self.candidates: list[Candidate] = []
-        if count_outcomes(episodes) >= FEWEST:
-            self.training, self.held_out = split(episodes, rng)
+        if count_outcomes(self.episodes) >= FEWEST:
+            self.training, self.held_out = split(self.episodes, self.rng)
 
     def make(self, fit: str, **more: Any) -> Decomposer:
         """Make the estimator of a fit, or of a method of that name."""
@@ -196,7 +315,7 @@ class _Contest:
         if self.candidates:
             decomposer.start_from(self.candidates[0].decomposer)
         decomposer.learn(self.training, rng=self.rng, progress=progress)
-        return judge(decomposer, fit, self.held_out, self.settings)
+        return judge(decomposer, fit, self.held_out)
 
     def run(self) -> Choice:
         """Apply the rule of `auto`."""
@@ -205,15 +324,17 @@ class _Contest:
             return self.finish(closed.fit, _TOLD[closed.outcome])
         voting = closed.find_voters()
         explained = r_squared(closed.predicted[voting], closed.true[voting])
-        if len(closed.true) < FEWEST_TO_COMPARE:
-            count = len(closed.true)
+        if (count := len(closed.true)) < FEWEST_TO_COMPARE:
             reason = f"only {count} returns to judge by: the closed form, not challenged"
             return self.finish(closed.fit, reason)
         if explained >= GOOD_ENOUGH:
             reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
             return self.finish(closed.fit, reason)
         rivals = [self.try_fit(fit, f"{_COMPARING}{fit}: ") for fit in SIMPLE]
-        is_worth_it, can_train = self._is_worth_challenging(explained), is_installed("torch")
+        is_asked = self.settings.get("next_state") or self.settings.get("state_at", AUTO) != AUTO
+        returns = sum(int(episode.delivered.sum()) for episode in self.training)
+        is_worth_it = not is_asked and explained > LITTLE and returns >= FEWEST_TO_CHALLENGE
+        can_train = is_installed("torch")
         if is_worth_it and can_train:
             with one_torch_thread():
                 rivals += [found for fit in CHALLENGERS if (found := self._challenge(fit, closed))]
@@ -224,11 +345,6 @@ class _Contest:
             return self._finish_average(f"neither fit is clearly better; {figures}")
         verdict = "no other fit is clearly better" if winner is closed else f"{winner.fit} wins"
         return self.finish(winner.fit, f"{verdict}; {figures}")
-
-    def _is_worth_challenging(self, explained: float) -> bool:
-        is_asked = self.settings.get("next_state") or self.settings.get("state_at", AUTO) != AUTO
-        enough = sum(int(episode.delivered.sum()) for episode in self.training)
-        return not is_asked and explained > LITTLE and enough >= FEWEST_TO_CHALLENGE
 
     def _challenge(self, fit: str, closed: Candidate) -> Candidate | None:
         """Train a network for a quarter of its time, and to the end if that is promising."""
@@ -271,8 +387,7 @@ class _Contest:
         if fit == CLOSED and self.beside is not None:
             self.meanwhile()
             self.report_last()("second process", 0.0)
-            found = self.beside.finish()
-            if found is not None:
+            if (found := self.beside.finish()) is not None:
                 fitted: Decomposer = found[0]
                 return fitted.remember(self.episodes)
         rng = self.last_rng if fit == CLOSED else self.rng
@@ -287,7 +402,7 @@ class _Contest:
         """Fit both to all episodes and average their rewards."""
         closed, linear = (one.decomposer for one in self.candidates[:2])
         average_decomposers(closed, linear, self.training)
-        tested = judge(closed, AVERAGE, self.held_out, self.settings)
+        tested = judge(closed, AVERAGE, self.held_out)
         chosen, other = (self.fit_last(fit) for fit in (CLOSED, "linear"))
         average_decomposers(chosen, other, self.episodes)
         return Choice(chosen, AVERAGE, reason, (*self.candidates, tested), tested.step_std)
@@ -346,30 +461,28 @@ def draw_episodes(episodes: EpisodeSet, deliveries: int, rng: np.random.Generato
 
     A fit to more takes gigabytes, and gains little. The same holds for preferences.
     """
-    given = episodes.preferences
-    if given is not None:
-        if len(given) <= MOST_FITTED:
-            return episodes
-        chosen = np.sort(rng.choice(len(given), MOST_FITTED, replace=False))
-        return replace(episodes, preferences=given[chosen])
+    count = MOST_FITTED
+    if episodes.preferences is not None:
+        deliveries = len(episodes.preferences)
+    elif deliveries:
+        count = max(min(len(episodes), FEWEST), round(len(episodes) * MOST_FITTED / deliveries))
     if deliveries <= MOST_FITTED:
         return episodes
-    count = max(min(len(episodes), FEWEST), round(len(episodes) * MOST_FITTED / deliveries))
-    return episodes[np.sort(rng.choice(len(episodes), count, replace=False))]
+    return _take(episodes, rng.choice(count_outcomes(episodes), count, replace=False))
 
 
 def split(episodes: EpisodeSet, rng: np.random.Generator) -> tuple[EpisodeSet, EpisodeSet]:
     """Split the episodes into those to fit to and those to test with."""
-    total = count_outcomes(episodes)
-    order = rng.permutation(total)
-    count = max(1, round(HELD_OUT * total))
-    if episodes.preferences is not None:
-        kept, held_out = np.sort(order[count:]), np.sort(order[:count])
-        return (
-            replace(episodes, preferences=episodes.preferences[kept]),
-            replace(episodes, preferences=episodes.preferences[held_out]),
-        )
-    return episodes[np.sort(order[count:])], episodes[np.sort(order[:count])]
+    order = rng.permutation(count_outcomes(episodes))
+    count = max(1, round(HELD_OUT * len(order)))
+    return _take(episodes, order[count:]), _take(episodes, order[:count])
+
+
+def _take(episodes: EpisodeSet, chosen: NDArray[np.int64]) -> EpisodeSet:
+    """Some of the episodes, or all of them with some of the preferences, in their order."""
+    if episodes.preferences is None:
+        return episodes[np.sort(chosen)]
+    return replace(episodes, preferences=episodes.preferences[np.sort(chosen)])
 
 
 def _compare(closed: Candidate, challengers: list[Candidate]) -> tuple[Candidate, str]:

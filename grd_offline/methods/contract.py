@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -104,15 +104,17 @@ class Decomposer:
             cls.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
 
     def __init__(self, **parameters: Any) -> None:
-        defaults = self._find_defaults()
-        self._check_names(parameters)
-        for name, value in {**defaults, **parameters}.items():
-            setattr(self, name, value)
+        self.set_params(**{**self._find_defaults(), **parameters})
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
         """Make an estimator with these settings."""
         return cls(**{field.name: getattr(settings, field.name) for field in fields(settings)})
+
+    @classmethod
+    def _find_defaults(cls) -> dict[str, Any]:
+        made = cls.settings_class()
+        return {**{one.name: getattr(made, one.name) for one in fields(made)}, "random_state": 0}
 
     @property
     def settings(self) -> Any:
@@ -126,7 +128,10 @@ class Decomposer:
 
     def set_params(self, **parameters: Any) -> Self:
         """Change some parameters."""
-        self._check_names(parameters)
+        known = self._find_defaults()
+        if unknown := [name for name in parameters if name not in known]:
+            expected = f"expected one of {', '.join(known)}"
+            raise TypeError(f"{type(self).__name__}: {expected}, got {unknown[0]!r}")
         for name, value in parameters.items():
             setattr(self, name, value)
         return self
@@ -176,9 +181,11 @@ class Decomposer:
             delattr(self, name)
         self._decomposition = None
         chosen = rng if rng is not None else np.random.default_rng(self.random_state)
-        self.masks_, self.scores_ = None, None
-        self._fitted_on = as_set(episodes)
-        self._fit(self._fitted_on, chosen, progress)
+        self.masks_ = self.scores_ = None
+        if not isinstance(episodes, EpisodeSet):  # scikit-learn cuts a set into plain lists
+            episodes = EpisodeSet.from_episodes(episodes)
+        self._fitted_on = episodes
+        self._fit(episodes, chosen, progress)
         return self
 
     def remember(self, episodes: EpisodeSet) -> Self:
@@ -221,14 +228,11 @@ class Decomposer:
         The standard deviation is None where the reward function does not know it.
         """
         self._check_fitted()
+        if type(self).predict_episode is Decomposer.predict_episode:
+            return predict_sums(self.function_, episode, discount)
         starts, stops, _ = episode.segments()
-        paid = slice(0, int(stops[-1]))
-        weights = np.asarray(discount ** np.arange(paid.stop), np.float64)
-        if type(self).predict_episode is not Decomposer.predict_episode:
-            return np.add.reduceat(self.predict_episode(episode)[paid] * weights, starts), None
-        return self.function_.predict_sums(
-            StepBatch.from_episode(episode)[paid], weights=weights, starts=starts
-        )
+        weights = np.asarray(discount ** np.arange(stops[-1]), np.float64)
+        return np.add.reduceat(self.predict_episode(episode)[: stops[-1]] * weights, starts), None
 
     def relabel_episode(self, episode: Episode) -> Array:
         """Compute the reward of each step. It may depend on the return of the episode: (T,)."""
@@ -348,12 +352,9 @@ class Decomposer:
         return [], {}
 
     def __repr__(self) -> str:
-        changed = {
-            name: getattr(self, name)
-            for name, default in self._find_defaults().items()
-            if getattr(self, name) != default
-        }
-        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in changed.items())})"
+        usual, given = self._find_defaults(), self.get_params()
+        changed = [f"{name}={given[name]!r}" for name in given if given[name] != usual[name]]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "function_")
@@ -367,21 +368,6 @@ class Decomposer:
             input_tags=InputTags(two_d_array=False),
         )
 
-    @classmethod
-    def _find_defaults(cls) -> dict[str, Any]:
-        return {
-            **{field.name: _find_default(field) for field in fields(cls.settings_class)},
-            "random_state": 0,
-        }
-
-    def _check_names(self, parameters: dict[str, Any]) -> None:
-        known = self._find_defaults()
-        for name in parameters:
-            if name not in known:
-                raise TypeError(
-                    f"{type(self).__name__}: expected one of {', '.join(known)}, got {name!r}"
-                )
-
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             from sklearn.exceptions import NotFittedError
@@ -389,9 +375,14 @@ class Decomposer:
             raise NotFittedError(f"{type(self).__name__} is not fitted yet: call fit first")
 
 
-def as_set(episodes: EpisodeSet | Sequence[Episode]) -> EpisodeSet:
-    """Episodes as a set; scikit-learn cuts a set into plain lists."""
-    return episodes if isinstance(episodes, EpisodeSet) else EpisodeSet.from_episodes(episodes)
+def predict_sums(
+    function: RewardFunction, episode: Episode, discount: float
+) -> tuple[Array, Array | None]:
+    """What a function says of each amount that the episode delivers, see `predict_amounts`."""
+    starts, stops, _ = episode.segments()
+    weights = discount ** np.arange(stops[-1], dtype=np.float64)
+    steps = StepBatch.from_episode(episode)[: int(stops[-1])]
+    return function.predict_sums(steps, weights=weights, starts=starts)
 
 
 def are_all_equal(episodes: EpisodeSet, discount: float) -> bool:
@@ -401,7 +392,3 @@ def are_all_equal(episodes: EpisodeSet, discount: float) -> bool:
     returns = (episode.compute_return(discount) for episode in episodes)
     first = next(returns)
     return all(bool(np.isclose(one, first, rtol=DOUBLE_RESOLUTION, atol=0)) for one in returns)
-
-
-def _find_default(field: Field[Any]) -> Any:
-    return field.default_factory() if field.default_factory is not MISSING else field.default

@@ -7,10 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from grd_offline.additive.dynamics import (
+    DynamicsModel,
+    compare_masks,
+    fit_dynamics,
+    fit_dynamics_model,
+)
 from grd_offline.core.endings import find_signs
 from grd_offline.core.episodes import EpisodeSet, attach_preferences
 from grd_offline.core.errors import DataError
@@ -22,19 +28,12 @@ from grd_offline.core.packages import find_versions
 from grd_offline.core.statistics import LEVELS, compare_all_masks, compute_calibration, r_squared
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array
-from grd_offline.io.datasets import (
-    Data,
-    Recording,
-    as_episodes,
-    as_recording,
-    find_delay,
-    locate,
-    name_data,
-)
+from grd_offline.io import datasets
+from grd_offline.io.datasets import Data, Recording
 from grd_offline.io.formats.record import OBSERVED
 from grd_offline.io.tables.results import find_columns
 from grd_offline.methods.choose import Choice, choose, draw_episodes, judge_fitted
-from grd_offline.methods.closed_form.findings import tell_bands
+from grd_offline.methods.closed_form.estimator import tell_bands
 from grd_offline.methods.contract import Decomposer, Finding
 from grd_offline.methods.registry import AUTO, find_by_estimator
 from grd_offline.methods.relabelling import (
@@ -46,10 +45,39 @@ from grd_offline.methods.relabelling import (
 )
 from grd_offline.methods.result import Decomposition, Fitted, rank_effects
 from grd_offline.methods.settings import DecomposeSettings
-from grd_offline.methods.transitions import Dynamics, learn_dynamics
 from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.rewards.contract import EffectCurve
 from grd_offline.rewards.model import RewardModel
+
+MASKS = ("state_to_state", "action_to_state")
+
+
+class Dynamics(NamedTuple):
+    """A model of the dynamics, its masks, and how well it predicts held-out transitions."""
+
+    model: DynamicsModel
+    masks: dict[str, Any]
+    scores: dict[str, Any]
+    """Empty where the masks were given."""
+    likelihoods: Any
+
+
+def learn_dynamics(
+    episodes: EpisodeSet, given: Mapping[str, Any], rng: np.random.Generator, progress: Progress
+) -> Dynamics:
+    """Fit the dynamics. Their masks are found, unless a fit of the rewards has given its own."""
+    scores: dict[str, Any] = {}
+    if MASKS[0] in given:
+        states, actions = (given[name] for name in MASKS)
+        model = fit_dynamics_model(episodes, states, actions, rng=rng, progress=progress)
+    else:
+        found = fit_dynamics(episodes, rng=rng, progress=progress)
+        model, states, actions = found.model, found.state_to_state, found.action_to_state
+        scores = dict(zip(MASKS, (found.state_score, found.action_score), strict=True))
+    likelihoods = compare_masks(episodes, states, actions, rng=rng, progress=progress)
+    masks = dict(zip(MASKS, (states, actions), strict=True))
+    return Dynamics(model, masks, scores, likelihoods)
+
 
 Observe = Callable[[EpisodeSet, EpisodeSet], None]
 """Gets all episodes, and those that models are fitted to, before the first fit."""
@@ -88,8 +116,7 @@ def decompose_episodes(
     >>> len(found.rewards), found.verdict.level
     (80, 'unreliable')
     """
-    given = settings if settings is not None else DecomposeSettings()
-    recording = as_recording(episodes)
+    given, recording = settings or DecomposeSettings(), datasets.as_recording(episodes)
     return decompose_recording(
         recording, episodes, given, preferences=preferences, progress=progress
     )
@@ -127,8 +154,8 @@ def decompose_fitted(decomposer: Decomposer, episodes: EpisodeSet) -> Decomposit
     if method is not None:
         name = method.fit or method.name
         settings = replace(settings, method=method.name, fit=method.fit or AUTO)
-    recording = as_recording(episodes)
-    delay = find_delay(recording)
+    recording = datasets.as_recording(episodes)
+    delay = datasets.find_delay(recording)
     data = _Data(recording, episodes, settings, episodes, episodes, decomposer.discount, delay)
     choice = judge_fitted(decomposer, name, episodes, rng)
     given = decomposer.masks_ or {}
@@ -140,29 +167,28 @@ def _conclude(
     data: _Data, choice: Choice, dynamics: Dynamics, start: float, progress: Progress
 ) -> Decomposition:
     """Compute the rewards, examine them, decide how far they can be trusted."""
-    settings, recording = data.settings, data.recording
+    recording = data.recording
     rewards, spreads, kept = _compute_rewards(data, choice, progress)
     findings, measured = _examine(data, choice, rewards, spreads)
     verdict = reach_verdict(findings)
     masks = _complete_masks(data, choice, dynamics)
-    if data.true_masks is not None and "truth" in measured:
-        measured["true_masks"] = compare_all_masks(masks, data.true_masks)
+    true_masks = recording.header.truth.get("masks")
+    if isinstance(true_masks, Mapping) and "truth" in measured:
+        measured["true_masks"] = compare_all_masks(masks, true_masks)
     explanation = choice.decomposer.function_.explain()
-    made = {
-        **asdict(settings),
-        "gamma": data.discount,
-        "chosen_fit": choice.fit,
-        "grd_offline": version("grd-offline"),
-    }
+    made = asdict(data.settings) | {"gamma": data.discount, "chosen_fit": choice.fit}
+    made |= {"grd_offline": version("grd-offline")}
     return Decomposition(
         metrics={
-            "method": settings.method,
+            "method": data.settings.method,
             **choice.describe(),
             **measured,
             "returns_kept_r2": kept,
             "dynamics_held_out_log_likelihood": dynamics.likelihoods,
             "verdict": verdict._asdict(),
             **data.describe(),
+            "warnings": list(recording.warnings),
+            "delay": data.delay,
             "settings": made,
             "versions": find_versions(),
             "seconds": round(time.perf_counter() - start, 2),
@@ -202,28 +228,13 @@ class _Data:
         """For tables: the role of each column, in the form of `--columns`."""
         return find_columns(self.recording)
 
-    @property
-    def true_masks(self) -> Mapping[str, Any] | None:
-        """The masks of the true model, where they are known."""
-        masks = self.recording.header.truth.get("masks")
-        return masks if isinstance(masks, Mapping) else None
-
-    def load_truth(self) -> list[Array] | None:
-        """The true rewards of each episode; None if they were not asked for."""
-        field = self.settings.truth
-        if field is None:
-            return None
-        return [find_truth(record, field, self.source) for record in self.recording]
-
     def describe(self) -> dict[str, Any]:
-        """Describe the data for `metrics.json`."""
+        """Describe the data for `metrics.json` and the model."""
         return {
             "episodes": len(self.episodes),
             "steps": self.episodes.total_steps,
             "environment": self.episodes.environment,
-            "data": name_data(self.source),
-            "warnings": list(self.recording.warnings),
-            "delay": self.delay,
+            "data": datasets.name_data(self.source),
         }
 
 
@@ -237,8 +248,8 @@ def _read(
 ) -> _Data:
     """Read the episodes as a fit may see them, and refuse those that cannot be decomposed."""
     progress("reading the data", 0.0)
-    delay = find_delay(recording)
-    episodes = as_episodes(recording, source, delay=delay)
+    delay = datasets.find_delay(recording)
+    episodes = datasets.as_episodes(recording, source, delay=delay)
     discount = settings.gamma if settings.gamma is not None else recording.header.discount
     if preferences is None and isinstance(source, EpisodeSet):
         preferences = source.preferences
@@ -264,7 +275,11 @@ def _read(
             "is the right column taken for episodes?"
         )
     check_width(episodes)
-    deliveries = _count_deliveries(episodes, delay, settings.step_rewards)
+    deliveries = len(episodes)  # that a fit sees, by the delay alone
+    if delay == "step" and settings.step_rewards:
+        deliveries = episodes.total_steps
+    elif isinstance(delay, int):
+        deliveries = int((-(-episodes.lengths // delay)).sum())
     fitted = draw_episodes(episodes, deliveries, rng)
     if len(fitted) < len(episodes):
         recording.warn(
@@ -272,15 +287,6 @@ def _read(
             "drawn at random; every episode gets its rewards"
         )
     return _Data(recording, source, settings, episodes, fitted, discount, delay)
-
-
-def _count_deliveries(episodes: EpisodeSet, delay: int | str, step_rewards: bool) -> int:
-    """Deliveries that a fit sees, by the delay alone."""
-    if delay == "step" and step_rewards:
-        return episodes.total_steps
-    if isinstance(delay, int):
-        return int((-(-episodes.lengths // delay)).sum())
-    return len(episodes)
 
 
 def _fit(data: _Data, rng: np.random.Generator, progress: Progress) -> tuple[Choice, Dynamics]:
@@ -311,10 +317,10 @@ def choose_fit(
 ) -> Choice:
     """Choose and fit the reward as these settings say; see `choose`."""
     names = ("next_state", "state_at", "outcome", "device")
-    options = {name: getattr(settings, name) for name in names}
-    options["discount"] = discount
-    fit = settings.method, settings.fit
-    choice = choose(episodes, *fit, options, rng, progress, meanwhile=meanwhile)
+    options = {"discount": discount, **{name: getattr(settings, name) for name in names}}
+    choice = choose(
+        episodes, settings.method, settings.fit, options, rng, progress, meanwhile=meanwhile
+    )
     outcome = choice.decomposer.function_.outcome
     if settings.exact_returns and outcome != NUMBER:
         raise DataError(
@@ -333,14 +339,14 @@ def _compute_rewards(
     """
     rewards, spreads, returns = [], [], []
     for index in range(len(data.episodes)):
-        with locate(data.source, index):
+        with datasets.locate(data.source, index):
             episode = data.episodes[index]
             found, spread = choice.relabel_episode(episode)
             if data.settings.exact_returns:
                 found = spread_remainder(found, episode, data.discount)
+        total = float(found @ data.discount ** np.arange(len(found)))
         rewards.append(found)
         spreads.append(spread)
-        total = float(found @ data.discount ** np.arange(len(found)))
         returns.append((total, episode.compute_return(data.discount)))
         progress("computing step rewards", (index + 1) / len(data.episodes))
     function = choice.decomposer.function_
@@ -357,25 +363,18 @@ def _examine(
     """Gather all findings, and everything that was measured."""
     function, winner = choice.decomposer.function_, choice.winner
     calibration: dict[str, Any] = {"levels": list(LEVELS)}
-    measured: dict[str, Any] = {
-        "outcome": function.outcome,
-        "base": function.base,
-    }
+    measured: dict[str, Any] = {"outcome": function.outcome, "base": function.base}
     if winner is not None and len(winner.true):
         measured["held_out"] = winner.list_returns()
-        calibration["held_out_returns"] = compute_calibration(
-            winner.predicted, winner.std, winner.true
-        )
-    truth = data.load_truth()
-    if truth is not None:
-        measured["truth"], calibration["true_rewards"] = compare_truth(
-            function.outcome, rewards, spreads, truth
-        )
+        held_out = winner.predicted, winner.std, winner.true
+        calibration["held_out_returns"] = compute_calibration(*held_out)
+    if (field := data.settings.truth) is not None:
+        truth = [find_truth(record, field, data.source) for record in data.recording]
+        both = compare_truth(function.outcome, rewards, spreads, truth)
+        measured["truth"], calibration["true_rewards"] = both
+    tested = winner.describe() if winner else None
     findings, numbers = gather_findings(
-        choice.decomposer,
-        data.fitted,
-        winner.describe() if winner else None,
-        measured.get("truth"),
+        choice.decomposer, data.fitted, tested, measured.get("truth")
     )
     measured["calibration"] = calibration
     measured["bands"] = tell_bands(function, numbers.get("conditions", []))
@@ -419,17 +418,14 @@ def _describe_effect(curve: EffectCurve) -> dict[str, Any]:
 
 
 def _make_model(data: _Data, choice: Choice, masks: Mapping[str, Any], verdict: str) -> RewardModel:
-    episodes, winner = data.episodes, choice.winner
+    episodes = data.episodes
     about: dict[str, Any] = {
-        "data": name_data(data.source),
-        "environment": episodes.environment,
-        "episodes": len(episodes),
-        "steps": episodes.total_steps,
+        **data.describe(),
         "method": data.settings.method,
         "fit": choice.fit,
         "discount": data.discount,
         **({} if data.columns is None else {"columns": data.columns}),
-        **(winner.describe() if winner else {}),
+        **(choice.winner.describe() if choice.winner else {}),
         "grd_offline": version("grd-offline"),
         "verdict": verdict,
     }

@@ -13,18 +13,15 @@ from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, Settings, setting
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.equations import Problem
-from grd_offline.methods.stages import PairNetSettings, RewardStage
-from grd_offline.methods.training import Noise, Plan
+from grd_offline.methods.pair_net import PairNetSettings, RewardStage
+from grd_offline.methods.training import Noise, Plan, Problem
 from grd_offline.networks.members.nn import RewardNet
-from grd_offline.rewards.network import NetworkFunction
 
 
 @dataclass(frozen=True)
@@ -82,35 +79,26 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
         )
         kept = np.concatenate([closed.fit_.state_to_reward, closed.fit_.action_to_reward])
         self.function_ = problem.constant
-        if kept.any() and problem.variance > 0:
-            columns = torch.from_numpy(np.flatnonzero(kept)).to(problem.device)
-            noise = Noise(rng, settings.device)
-            self.function_ = _fit_net(problem, columns, settings, noise, progress)
-
-
-def _fit_net(
-    problem: Problem,
-    columns: Tensor,
-    settings: MaskedNetSettings,
-    noise: Noise,
-    progress: Progress,
-) -> NetworkFunction:
-    net = RewardNet(
-        settings.members,
-        len(columns),
-        hidden=(settings.hidden,) * 2,
-        activation=settings.activation,
-        generator=noise.weights,
-    )
-    shared = PairNetSettings(
-        discount=settings.discount,
-        batch_steps=settings.batch_steps,
-        learning_rate=settings.learning_rate,
-        device=settings.device,
-    )
-    stage = RewardStage(problem, columns, shared, noise, members=settings.members, net=net)
-    stage.fix_masks()
-    plan = Plan(settings.updates, "net", progress)
-    stage.run(plan, stage.update_fixed, 1.0, choose=True)
-    stage.restore_best()
-    return stage.export()
+        if not (kept.any() and problem.variance > 0):
+            return
+        columns = torch.from_numpy(np.flatnonzero(kept)).to(problem.device)
+        noise = Noise(rng, settings.device)
+        net = RewardNet(
+            settings.members,
+            len(columns),
+            hidden=(settings.hidden,) * 2,
+            activation=settings.activation,
+            generator=noise.weights,
+        )
+        shared = PairNetSettings(
+            discount=settings.discount,
+            batch_steps=settings.batch_steps,
+            learning_rate=settings.learning_rate,
+            device=settings.device,
+        )
+        stage = RewardStage(problem, columns, shared, noise, members=settings.members, net=net)
+        stage.fix_masks()
+        plan = Plan(settings.updates, "net", progress)
+        stage.run(plan, stage.update_fixed, 1.0, choose=True)
+        stage.restore_best()
+        self.function_ = stage.export()

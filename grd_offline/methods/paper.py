@@ -20,10 +20,9 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.models import generative
-from grd_offline.methods.models.sparsity import find_lambdas
-from grd_offline.methods.training import Noise, Trainer
+from grd_offline.methods.models.generative import find_lambdas
+from grd_offline.methods.training import Noise, Problem, Trainer, export_network
 from grd_offline.networks.losses import SparsityWeights
 from grd_offline.networks.members.nn import EDGES, RewardNet, draw_gumbel
 
@@ -66,16 +65,6 @@ class PaperSettings(Settings):
     device: str = "cpu"
     """Device that trains the networks: `cpu` or `cuda`."""
 
-    def to_generative(self) -> generative.GenerativeSettings:
-        """Return the settings of the generative model."""
-        return generative.GenerativeSettings(
-            mask_spread=self.mask_spread,
-            temperature=self.temperature,
-            dynamics_hidden=self.hidden,
-            mixtures=self.mixtures,
-            dynamics_outputs=self.dynamics_outputs,
-        )
-
 
 class Paper(Decomposer, settings=PaperSettings):
     """GRD as the paper prints it.
@@ -97,23 +86,17 @@ class Paper(Decomposer, settings=PaperSettings):
         )
         lambdas = settings.lambdas or find_lambdas(episodes.environment)
         updates = _Updates(problem, settings, lambdas, Noise(rng, settings.device))
+        count, model = settings.updates, updates.model
         updates.trainer.run(
-            updates.update,
-            settings.updates,
-            report=lambda done: progress("model", done / settings.updates),
+            updates.update, count, report=lambda done: progress("model", done / count)
         )
-        self._keep(updates.model, problem)
-
-    def _keep(self, model: generative.GenerativeModel, problem: Problem) -> None:
         chosen, probabilities = model.graph.choose(), model.graph.compute_probabilities()
-        self.masks_ = {
-            name: (getattr(chosen, name).mean(0) > 0.5).numpy(force=True).astype(np.int64)
-            for name in EDGES
-        }
-        self.scores_ = {
-            name: getattr(probabilities, name).mean(0).numpy(force=True).astype(np.float64)
-            for name in EDGES
-        }
+        self.masks_, self.scores_ = {}, {}
+        for name in EDGES:
+            majority = getattr(chosen, name).mean(0) > 0.5
+            self.masks_[name] = majority.numpy(force=True).astype(np.int64)
+            mean = getattr(probabilities, name).mean(0)
+            self.scores_[name] = mean.numpy(force=True).astype(np.float64)
         mask = model.choose_reward_mask()
         self.function_ = export_network(model.reward, problem, mask, torch.arange(mask.shape[1]))
 
@@ -129,13 +112,20 @@ class _Updates:
         self.problem, self.settings, self._noise = problem, settings, noise.updates
         members, states, actions = settings.members, problem.states, problem.actions
         device, generator = problem.device, noise.weights
-        chosen = settings.to_generative()
+        chosen = generative.GenerativeSettings(
+            mask_spread=settings.mask_spread,
+            temperature=settings.temperature,
+            dynamics_hidden=settings.hidden,
+            mixtures=settings.mixtures,
+            dynamics_outputs=settings.dynamics_outputs,
+        )
+        sizes = members, states, actions
+        graph = chosen.build_graph(*sizes, generator=generator)
+        net = RewardNet(members, states + actions, hidden=settings.hidden, generator=generator)
         self.model = generative.GenerativeModel(
-            generative.build_graph(chosen, members, states, actions, generator).to(device),
-            RewardNet(members, states + actions, hidden=settings.hidden, generator=generator).to(
-                device
-            ),
-            generative.build_dynamics(chosen, members, states, actions, generator).to(device),
+            graph.to(device),
+            net.to(device),
+            chosen.build_dynamics(*sizes, generator=generator).to(device),
             settings=chosen,
             lambdas=lambdas,
             rates=torch.full((members,), settings.learning_rate, dtype=torch.float64).to(device),

@@ -85,93 +85,36 @@ class Method:
 
 _COMMON = ("device", "next_state", "state_at", "outcome")
 _HERE = "grd_offline.methods"
+# fmt: off
 BUILT_IN = (
-    Method(
-        "grd",
-        "The reward is a sum of smooth effects of one to four inputs.",
-        f"{_HERE}.closed_form.estimator:ClosedForm",
-        fit="closed-form",
-        takes_next_state=True,
-        has_masks=True,
-        online=True,
-    ),
-    Method(
-        "grd",
-        "The reward is linear in every input.",
-        f"{_HERE}.linear:Linear",
-        fit="linear",
-    ),
-    Method(
-        "grd",
-        "Networks on the inputs that the closed form finds.",
-        f"{_HERE}.masked_net:MaskedNet",
-        fit="masked-net",
-        has_masks=True,
-    ),
-    Method(
-        "grd",
-        "Networks of pairs of inputs that find their own masks, in stages.",
-        f"{_HERE}.pair_net:PairNet",
-        fit="pair-net",
-        has_masks=True,
-    ),
-    Method(
-        "grd",
-        "The reward is a quadratic of state and action, solved for exactly.",
-        fit="quadratic",
-        has_masks=True,
-        online=True,
-    ),
-    Method(
-        "grd",
-        "The paper's model with scaled inputs and a price for each edge.",
-        fit="joint-net",
-        has_masks=True,
-        online=True,
-    ),
-    Method(
-        "grd",
-        "The paper's model as it is printed.",
-        f"{_HERE}.paper:Paper",
-        fit="paper",
-        has_masks=True,
-        online=True,
-    ),
-    Method(
-        "grd-no-compact",
-        "The same as grd, but the policy sees every dimension of the state.",
-        has_masks=True,
-        online=True,
-    ),
-    Method(
-        "rrd",
-        "A network, trained on random steps of each episode.",
-        f"{_HERE}.rrd:Rrd",
-        online=True,
-    ),
-    Method(
-        "rrd-unbiased",
-        "The same as rrd, without the variance that comes from drawing steps.",
-        f"{_HERE}.rrd:Rrd",
-        parameters={"unbiased": True},
-        online=True,
-    ),
-    Method(
-        "ircr",
-        "Each step gets the return of its episode, scaled to lie between 0 and 1.",
-        f"{_HERE}.baselines:Ircr",
-        sees_whole_episodes=True,
-        online=True,
-    ),
-    Method(
-        "uniform",
-        "Each step gets an equal share of the return of its episode.",
-        f"{_HERE}.baselines:Uniform",
-        sees_whole_episodes=True,
-    ),
+    Method("grd", "The reward is a sum of smooth effects of one to four inputs.",
+           f"{_HERE}.closed_form.estimator:ClosedForm", fit="closed-form",
+           takes_next_state=True, has_masks=True, online=True),
+    Method("grd", "The reward is linear in every input.", f"{_HERE}.linear:Linear", fit="linear"),
+    Method("grd", "Networks on the inputs that the closed form finds.",
+           f"{_HERE}.masked_net:MaskedNet", fit="masked-net", has_masks=True),
+    Method("grd", "Networks of pairs of inputs that find their own masks, in stages.",
+           f"{_HERE}.pair_net:PairNet", fit="pair-net", has_masks=True),
+    Method("grd", "The reward is a quadratic of state and action, solved for exactly.",
+           fit="quadratic", has_masks=True, online=True),
+    Method("grd", "The paper's model with scaled inputs and a price for each edge.",
+           fit="joint-net", has_masks=True, online=True),
+    Method("grd", "The paper's model as it is printed.",
+           f"{_HERE}.paper:Paper", fit="paper", has_masks=True, online=True),
+    Method("grd-no-compact", "The same as grd, but the policy sees every dimension of the state.",
+           has_masks=True, online=True),
+    Method("rrd", "A network, trained on random steps of each episode.",
+           f"{_HERE}.rrd:Rrd", online=True),
+    Method("rrd-unbiased", "The same as rrd, without the variance that comes from drawing steps.",
+           f"{_HERE}.rrd:Rrd", parameters={"unbiased": True}, online=True),
+    Method("ircr", "Each step gets the return of its episode, scaled to lie between 0 and 1.",
+           f"{_HERE}.baselines:Ircr", sees_whole_episodes=True, online=True),
+    Method("uniform", "Each step gets an equal share of the return of its episode.",
+           f"{_HERE}.baselines:Uniform", sees_whole_episodes=True),
     Method("none", "The delayed reward as it is.", online=True),
     Method("oracle", "The true reward.", online=True),
 )
+# fmt: on
 
 
 @cache
@@ -229,20 +172,19 @@ def find_method(name: str, fit: str | None = None) -> Method:
         raise ValueError(f"method: expected one of {', '.join(list_names())}, got {name!r}")
     if fit in (None, AUTO) or found[0].fit is None:
         return found[0]
-    for method in found:
-        if method.fit == fit:
-            return method
+    if chosen := next((method for method in found if method.fit == fit), None):
+        return chosen
     raise ValueError(f"fit: expected one of {', '.join(list_fits())}, got {fit!r}")
 
 
 def find_by_estimator(decomposer: Decomposer) -> Method | None:
     """Find the method that an estimator is of; None for a class that is not registered."""
     kind, parameters = type(decomposer), decomposer.get_params()
+    name = f"{kind.__module__}:{kind.__qualname__}"
     found = [
         method
         for method in list_methods()
-        if method.estimator == f"{kind.__module__}:{kind.__qualname__}"
-        and all(parameters[name] == value for name, value in method.parameters.items())
+        if method.estimator == name and method.parameters.items() <= parameters.items()
     ]
     return max(found, key=lambda method: len(method.parameters), default=None)
 

@@ -1,7 +1,11 @@
-"""Rewards at every step of a dataset: computed by a model, put into its records, and written."""
+"""Rewards at every step of a dataset: computed by a model, put into its records, and written.
+
+Data whose inputs are not those of the model, which are found by name, are refused.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,46 +15,70 @@ from typing import Any
 
 import numpy as np
 
+from grd_offline.core import statistics
 from grd_offline.core.episodes import TRUTH, Episode, EpisodeSet, Provenance
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.outcomes import NUMBER, Outcome
-from grd_offline.core.statistics import (
-    compare_all_masks,
-    compare_rewards,
-    compute_calibration,
-    compute_coverage,
-)
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array
-from grd_offline.io.datasets import (
-    Data,
-    Record,
-    Recording,
-    as_episode,
-    find_delay,
-    is_same_place,
-    locate,
-    open_recording,
-    write_dataset,
-)
+from grd_offline.io import datasets
+from grd_offline.io.datasets import Data, Record, Recording
 from grd_offline.io.files import beside
 from grd_offline.io.files.plain import folder_errors
 from grd_offline.io.files.results import MASKS_FILE
 from grd_offline.io.formats.record import DELIVERED, OBSERVED, STD
-from grd_offline.io.tables.columns import Given, Outcomes, name_truth, parse_columns
-from grd_offline.io.tables.results import (
-    ENDINGS,
-    add_records,
-    find_columns,
-    is_rewards_table,
-    open_rewards,
-    read_rewards,
-)
-from grd_offline.methods.matching import check_inputs, expect_columns
+from grd_offline.io.tables import results as tables
+from grd_offline.io.tables.columns import Expected, Given, Outcomes, name_truth, parse_columns
 from grd_offline.methods.result import read_decomposition
 from grd_offline.rewards.model import RewardModel
+
+
+def expect_columns(model: RewardModel, *, needs_outcome: bool = False) -> Expected:
+    """What a model knows about the columns of tables."""
+    columns = (model.about or {}).get("columns")
+    needed = {"step": model.function.needs_next, "terminated": model.function.needs_termination}
+    return Expected(
+        model.observation_names,
+        model.action_names,
+        columns,
+        needs_outcome,
+        tuple(role for role, is_needed in needed.items() if is_needed),
+    )
+
+
+def check_inputs(model: RewardModel, recording: Recording, source: Data) -> EpisodeSet:
+    """The episodes; refuses data whose inputs are not those of the model."""
+    episodes = datasets.as_episodes(recording, source)
+    names = (*episodes.observation_names, *episodes.action_names)
+    wanted = (*model.observation_names, *model.action_names)
+    file = None if isinstance(source, EpisodeSet) else source
+    sizes = episodes.state_size, episodes.action_size
+    expected = len(model.observation_names), len(model.action_names)
+    if sizes != expected:
+        raise DataError(
+            f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
+            f"{expected[0]} and {expected[1]}{_tell_inputs(names, wanted)}",
+            file=file,
+        )
+    # Elsewhere names may be made up: s0 in one file is speed in another.
+    are_columns = episodes.provenance is not None and "columns" in (model.about or {})
+    if names != wanted and (are_columns or sorted(names) == sorted(wanted)):
+        raise DataError(
+            f"its inputs are not those of the model, or in another order"
+            f"{_tell_inputs(names, wanted)}",
+            file=file,
+        )
+    return episodes
+
+
+def _tell_inputs(names: Sequence[str], wanted: Sequence[str]) -> str:
+    """Where the names of inputs begin to differ from those of the model."""
+    pairs = itertools.zip_longest(names, wanted, fillvalue="nothing")
+    place, name, other = next((i, *pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+    return f": input {place + 1} is {name}, and the model has {other} there"
+
 
 MANY_COLUMNS = 400
 MANY_EPISODES = 2_000
@@ -99,11 +127,11 @@ def apply_model(
 
     `exact`: they sum to the delivered amounts.
     """
-    delay, about = find_delay(recording), model.about or {}
+    delay, about = datasets.find_delay(recording), model.about or {}
 
     def find_rewards(index: int, record: Record) -> tuple[Array, Array]:
-        with locate(source, index):
-            episode = as_episode(record, recording.header, delay)
+        with datasets.locate(source, index):
+            episode = datasets.as_episode(record, recording.header, delay)
             rewards, std = model.predict_both(*StepBatch.from_episode(episode).arrays)
             if exact:
                 rewards = spread_remainder(rewards, episode, float(about.get("discount", 1.0)))
@@ -121,9 +149,9 @@ def write_relabelled(
         records: Iterable[Record] = relabelled
         if table is not None:
             names = relabelled.header.provenance or Provenance()
-            add = stack.enter_context(open_rewards(table, names, fresh=fresh))
-            records = add_records(relabelled, add)
-        return write_dataset(
+            add = stack.enter_context(tables.open_rewards(table, names, fresh=fresh))
+            records = tables.add_records(relabelled, add)
+        return datasets.write_dataset(
             path, relabelled.header, records, layout=relabelled.layout, lengths=relabelled.lengths
         )
 
@@ -144,8 +172,8 @@ class Relabelled:
     @property
     def rewards_(self) -> Any:
         """All rewards with their episode, step and spread; see `Decomposition.rewards_`."""
-        with open_recording(self.path) as recording:
-            return read_rewards(recording.header, recording)
+        with datasets.open_recording(self.path) as recording:
+            return tables.read_rewards(recording.header, recording)
 
 
 @one_numpy_thread()
@@ -195,7 +223,7 @@ def relabel(
     """
     chosen = model if isinstance(model, RewardModel) else RewardModel.load(model)
     check_exact(chosen, exact_returns)
-    opened = open_recording(
+    opened = datasets.open_recording(
         source,
         max_episode_steps=max_episode_steps,
         max_bytes=max_bytes,
@@ -216,7 +244,7 @@ def relabel(
         target = _find_target(source, out, ending)
         table = _name_table(opened.layout, source, target)
         warnings = write_relabelled(relabelled, target, table)
-        roles = find_columns(opened)
+        roles = tables.find_columns(opened)
     return Relabelled(target, len(episodes), episodes.total_steps, tuple(warnings), table, roles)
 
 
@@ -234,9 +262,9 @@ def _find_target(source: Data, out: str | os.PathLike[str] | None, ending: str) 
             raise DataError("relabel: name the file to write, because episodes have no place")
         return Path(out)
     target = Path(out) if out is not None else beside(os.fspath(source), ending)
-    if target.suffix in ENDINGS.values():
+    if target.suffix in tables.ENDINGS.values():
         raise DataError("name the .h5 file; the table is written beside it", file=target)
-    if is_same_place(source, target):
+    if datasets.is_same_place(source, target):
         raise DataError("IN and OUT are the same", file=source)
     return target
 
@@ -246,11 +274,11 @@ def _name_table(layout: str, source: Data, relabelled: Path) -> Path | None:
 
     It replaces only another table of rewards, beside a dataset of the same name.
     """
-    if layout not in ENDINGS:
+    if layout not in tables.ENDINGS:
         return None
-    table = relabelled.with_suffix(ENDINGS[layout])
-    is_source = not isinstance(source, EpisodeSet) and is_same_place(source, table)
-    is_ours = relabelled.exists() and is_rewards_table(table)
+    table = relabelled.with_suffix(tables.ENDINGS[layout])
+    is_source = not isinstance(source, EpisodeSet) and datasets.is_same_place(source, table)
+    is_ours = relabelled.exists() and tables.is_rewards_table(table)
     if is_source or (os.path.lexists(table) and not is_ours):
         raise DataError(
             f"the table of rewards would replace {table.name}: choose another name with --out",
@@ -267,9 +295,9 @@ def choose_layout(recording: Recording) -> str:
     """
     if recording.layout in ("minari", "d4rl"):
         return recording.layout
-    if recording.layout not in ENDINGS or len(recording) <= MANY_EPISODES:
+    if recording.layout not in tables.ENDINGS or len(recording) <= MANY_EPISODES:
         return "own"
-    given = parse_columns(find_columns(recording) or "")
+    given = parse_columns(tables.find_columns(recording) or "")
     return "own" if given.get("truncated") else "d4rl"
 
 
@@ -314,13 +342,13 @@ def compare_truth(
     Log-odds of success or of a preference have no unit and no zero in common with the truth: bands
     are compared in those that fit best.
     """
-    comparison = compare_rewards(rewards, true)
+    comparison = statistics.compare_rewards(rewards, true)
     predicted, std, truth = (np.concatenate(list(part)) for part in (rewards, spreads, true))
     if outcome != NUMBER and predicted.std():
         slope, level = np.polyfit(predicted, truth, 1)
         predicted, std = slope * predicted + level, abs(slope) * std
-    comparison["coverage_90"] = compute_coverage(predicted, std, truth)
-    return comparison, compute_calibration(predicted, std, truth)
+    comparison["coverage_90"] = statistics.compute_coverage(predicted, std, truth)
+    return comparison, statistics.compute_calibration(predicted, std, truth)
 
 
 @one_numpy_thread()
@@ -347,12 +375,14 @@ def compare_with_truth(
     if data is None and parse_columns(expected.columns or "").get("truth") == (truth,):
         truth = TRUTH
     columns, truth = name_truth(source, columns, truth)
-    with open_recording(source, columns=columns, expected=expected, **reading) as recording:
+    with datasets.open_recording(
+        source, columns=columns, expected=expected, **reading
+    ) as recording:
         check_inputs(model, recording, source)
         relabelled = recording if data is None else apply_model(recording, source, model)
         rewards, spreads, true = [], [], []
         for index, record in enumerate(relabelled):
-            with locate(source, index):
+            with datasets.locate(source, index):
                 true.append(find_truth(recording.load(index), truth, source))
             rewards.append(record.rewards.astype(np.float64))
             spreads.append(record.extras[STD])
@@ -362,5 +392,5 @@ def compare_with_truth(
     if isinstance(true_masks, Mapping):
         masks = read_decomposition(place).masks
         with folder_errors(place / MASKS_FILE, "cannot be compared with the true masks"):
-            result["masks"] = compare_all_masks(masks, true_masks)
+            result["masks"] = statistics.compare_all_masks(masks, true_masks)
     return result

@@ -17,16 +17,8 @@ from grd_offline.core.inputs import InputRef, name_effect
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_share
 from grd_offline.io.datasets import Recording, open_recording
+from grd_offline.io.files import results as files
 from grd_offline.io.files.plain import folder_errors, read_json
-from grd_offline.io.files.results import (
-    EFFECTS_FILE,
-    MASKS_FILE,
-    METRICS_FILE,
-    MISFIT,
-    RELABELLED,
-    TABLES,
-    read_names,
-)
 from grd_offline.io.formats.record import STD
 from grd_offline.io.tables.results import read_rewards
 from grd_offline.methods.contract import Finding, Verdict
@@ -113,12 +105,12 @@ class Decomposition:
     @property
     def relabelled(self) -> Path | None:
         """The file or folder of the data with the rewards that were found."""
-        return self._find(RELABELLED)
+        return self._find(files.RELABELLED)
 
     @property
     def table(self) -> Path | None:
         """The file of the rewards as a table, where the data came as one."""
-        return self._find(TABLES)
+        return self._find(files.TABLES)
 
     def _find(self, names: Sequence[str]) -> Path | None:
         folder = self.folder
@@ -220,9 +212,10 @@ def read_decomposition(
     folder = Path(folder)
     inside = inside or folder
     metrics, masks, effects = (
-        _read(folder, name, inside) for name in (METRICS_FILE, MASKS_FILE, EFFECTS_FILE)
+        _read(folder, name, inside)
+        for name in (files.METRICS_FILE, files.MASKS_FILE, files.EFFECTS_FILE)
     )
-    with folder_errors(folder, MISFIT):
+    with folder_errors(folder, files.MISFIT):
         found = Decomposition(
             metrics=metrics,
             masks=_read_references(masks),
@@ -243,7 +236,7 @@ def _read_references(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_outcomes(folder: Path) -> tuple[dict[str, Decomposition], Array]:
     """The decomposition of each outcome, and the correlation of their rewards."""
-    names, correlation = read_names(folder)
+    names, correlation = files.read_names(folder)
     return {name: read_decomposition(folder / name, inside=folder) for name in names}, correlation
 
 

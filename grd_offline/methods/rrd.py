@@ -16,9 +16,8 @@ from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.equations import Problem, export_network
 from grd_offline.methods.models.rrd import STEPS_PER_EPISODE, RrdModel
-from grd_offline.methods.training import Noise, Trainer
+from grd_offline.methods.training import Noise, Problem, Trainer, export_network
 from grd_offline.networks.members.nn import RewardNet
 
 
@@ -62,8 +61,7 @@ class Rrd(Decomposer, settings=RrdSettings):
 
     def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Train the reward network."""
-        settings = self.settings
-        use_next = settings.use_next
+        settings, use_next = self.settings, self.settings.use_next
         if use_next is None:
             use_next = all(episode.has_final_observation for episode in episodes)
         problem = Problem.from_episodes(
@@ -74,11 +72,8 @@ class Rrd(Decomposer, settings=RrdSettings):
             differences=use_next,
         )
         model, trainer, update = build_updates(problem, settings, Noise(rng, settings.device))
-        trainer.run(
-            update,
-            settings.updates,
-            report=lambda done: progress("reward", done / settings.updates),
-        )
+        count = settings.updates
+        trainer.run(update, count, report=lambda done: progress("reward", done / count))
         columns = torch.arange(problem.inputs.shape[1])
         self.function_ = export_network(model.net, problem, model.mask, columns)
 

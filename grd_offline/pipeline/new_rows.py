@@ -15,8 +15,7 @@ from grd_offline.io.tables.build import open_source
 from grd_offline.io.tables.columns import Given, parse_given
 from grd_offline.io.tables.results import find_library, read_rewards, restore
 from grd_offline.io.tables.sources import open_frame
-from grd_offline.methods.matching import check_inputs, expect_columns
-from grd_offline.methods.relabelling import apply_model
+from grd_offline.methods.relabelling import apply_model, check_inputs, expect_columns
 from grd_offline.rewards.model import RewardModel
 
 SOURCE = "the table"

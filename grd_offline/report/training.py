@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grd_offline.comparison.compare import Comparison, compare_scores
-from grd_offline.comparison.paper import Printed
-from grd_offline.comparison.scores import collect_scores
+from grd_offline.comparison.compare import Comparison, Printed, collect_scores, compare_scores
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.statistics import Estimate, pearson
 from grd_offline.core.typing import Array

@@ -26,7 +26,7 @@ from grd_offline.cli.text import print_facts, wrap
 from grd_offline.core import words
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.io.datasets import read
-from grd_offline.methods import duration
+from grd_offline.methods import choose
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.pipeline.decompose import decompose
 
@@ -115,7 +115,7 @@ def test_work_that_is_found_on_the_way_does_not_take_the_bar_back():
 def test_a_fit_in_a_second_process_is_heard_of_late_and_hardly_counts(monkeypatch):
     clock = Clock()
     forecast = Forecast(clock=clock)
-    monkeypatch.setattr(duration, "is_worth_a_process", lambda episodes: True)
+    monkeypatch.setattr(choose, "is_worth_a_process", lambda episodes: True)
     forecast.take_size(read(SAMPLE), read(SAMPLE), is_closed_form=True)
     order = [group for group in GROUPS if not group.startswith("comparing") and group != FITTING]
     before, after = order[:-3], order[-3:]

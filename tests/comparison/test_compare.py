@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from grd_offline.cli import main
-from grd_offline.comparison.compare import compare_scores
-from grd_offline.comparison.paper import parse_printed
-from grd_offline.comparison.scores import collect_scores, find_runs, list_left_out
+from grd_offline.comparison.compare import (
+    collect_scores,
+    compare_scores,
+    find_runs,
+    list_left_out,
+    parse_printed,
+)
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.results import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
 from grd_offline.learning.online.settings import OnlineSettings

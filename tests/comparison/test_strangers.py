@@ -8,9 +8,15 @@ import pytest
 import run_folders
 
 from grd_offline.cli import main
-from grd_offline.comparison.compare import compare_scores, is_comparison, write_scores
-from grd_offline.comparison.paper import Printed, parse_printed
-from grd_offline.comparison.scores import collect_scores, find_runs
+from grd_offline.comparison.compare import (
+    Printed,
+    collect_scores,
+    compare_scores,
+    find_runs,
+    is_comparison,
+    parse_printed,
+    write_scores,
+)
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.results import read_episodes, read_masks, read_run
 

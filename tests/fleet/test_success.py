@@ -9,7 +9,7 @@ import pytest
 from fleets import make_fleet, make_weights
 
 import grd_offline
-from grd_offline.comparison.scores import collect_scores
+from grd_offline.comparison.compare import collect_scores
 from grd_offline.io.files.results import read_run
 from grd_offline.learning.fleet.fleet import Fleet
 

@@ -11,11 +11,10 @@ from worlds import make_episodes, make_world
 from grd_offline.core.episodes import EpisodeSet, find_resolution
 from grd_offline.methods.baselines import Ircr, Uniform
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.equations import Problem
-from grd_offline.methods.models.export import NetworkFunction
 from grd_offline.methods.paper import Paper
 from grd_offline.methods.relabelling import spread_remainder
 from grd_offline.methods.rrd import Rrd
+from grd_offline.methods.training import NetworkFunction, Problem
 
 CHANGES = [(1e9, 0.0), (1e-9, 0.0), (1.0, 1e6)]
 """Factors of the returns, and constants added to every reward."""

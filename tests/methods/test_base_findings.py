@@ -5,9 +5,8 @@ import pytest
 
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.checks import find_copies
 from grd_offline.methods.contract import UNRELIABLE
-from grd_offline.methods.verdict import gather_findings
+from grd_offline.methods.verdict import find_copies, gather_findings
 
 WORDS = "Returns contain a fixed amount of about "
 

@@ -8,9 +8,9 @@ import pytest
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.statistics import pearson
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.candidate import Candidate
 from grd_offline.methods.choose import (
     CHALLENGERS,
+    Candidate,
     _are_level,
     _compare,
     _Contest,

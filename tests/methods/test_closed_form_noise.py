@@ -9,7 +9,7 @@ from grd_offline.additive.equations import NoiseKind, find_noise
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch
-from grd_offline.methods.closed_form.findings import find_noise_sources
+from grd_offline.methods.closed_form.estimator import find_noise_sources
 from grd_offline.methods.closed_form.fit import fit_closed_form
 
 BAND = 1.645

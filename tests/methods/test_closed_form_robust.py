@@ -15,7 +15,7 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.candidate import Candidate
+from grd_offline.methods.choose import Candidate
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.linear import Linear
 from grd_offline.rewards.effects import average_effects

@@ -7,7 +7,7 @@ import pytest
 
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, describe_bands
-from grd_offline.methods.closed_form.findings import list_conditions, tell_bands
+from grd_offline.methods.closed_form.estimator import list_conditions, tell_bands
 
 
 def make_function(knows_std):

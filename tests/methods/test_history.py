@@ -8,7 +8,7 @@ import pytest
 from grd_offline.additive.hidden import DECAYS, delay
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.methods.closed_form.findings import examine
+from grd_offline.methods.closed_form.estimator import examine
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.contract import CAREFUL, UNRELIABLE
 

@@ -11,7 +11,7 @@ from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.inputs import name_effect
 from grd_offline.core.steps import StepBatch
-from grd_offline.methods.closed_form.findings import examine
+from grd_offline.methods.closed_form.estimator import examine
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.contract import CAREFUL, FINE, NOTE, UNRELIABLE
 

@@ -10,7 +10,7 @@ import pytest
 from grd_offline.additive.moments import BEFORE, END, MIDPOINT, START
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.methods.closed_form.findings import examine, find_moment
+from grd_offline.methods.closed_form.estimator import examine, find_moment
 from grd_offline.methods.closed_form.fit import fit_closed_form
 from grd_offline.methods.contract import CAREFUL, FINE, UNRELIABLE
 

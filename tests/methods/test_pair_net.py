@@ -14,12 +14,16 @@ from sklearn.exceptions import NotFittedError
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
-from grd_offline.methods.equations import Problem, compute_weights, measure_returns, stack_rows
-from grd_offline.methods.models.sparsity import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
-from grd_offline.methods.pair_net import PairNet
+from grd_offline.methods.models.generative import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
+from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
 from grd_offline.methods.paper import Paper, PaperSettings, _Updates
-from grd_offline.methods.stages import DynamicsStage, PairNetSettings, RewardStage
-from grd_offline.methods.training import Noise
+from grd_offline.methods.training import (
+    Noise,
+    Problem,
+    compute_weights,
+    measure_returns,
+    stack_rows,
+)
 from grd_offline.networks.losses import SparsityWeights
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction
@@ -77,7 +81,6 @@ def test_rows_hold_every_delivery_with_its_steps() -> None:
     assert rows.first.tolist() == [0, 3, 8]
     assert rows.lengths.tolist() == [3, 2, 4]
     assert rows.starts.tolist() == [0, 3, 0]
-    assert rows.episodes.tolist() == [0, 0, 1]
     np.testing.assert_allclose(rows.amounts, [*first.rewards[[2, 4]], second.rewards[3]])
     assert rows.transitions.tolist() == [*range(7), 8, 9, 10]
     batch = rows.gather(torch.tensor([[1, 2]]))

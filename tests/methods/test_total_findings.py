@@ -7,8 +7,8 @@ import pytest
 
 from grd_offline import ClosedForm
 from grd_offline.core.episodes import Episode, EpisodeSet
-from grd_offline.methods.checks import find_totals
 from grd_offline.methods.contract import CAREFUL
+from grd_offline.methods.verdict import find_totals
 
 
 def draw(column, steps=(8, 16)):

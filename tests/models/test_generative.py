@@ -23,9 +23,9 @@ def make_model(
 ) -> generative.GenerativeModel:
     generator = torch.Generator().manual_seed(0)
     return generative.GenerativeModel(
-        generative.build_graph(settings, MEMBERS, STATES, ACTIONS, generator),
+        settings.build_graph(MEMBERS, STATES, ACTIONS, generator=generator),
         RewardNet(MEMBERS, INPUTS, hidden=(8, 8), generator=generator),
-        generative.build_dynamics(settings, MEMBERS, STATES, ACTIONS, generator),
+        settings.build_dynamics(MEMBERS, STATES, ACTIONS, generator=generator),
         settings=settings,
         lambdas=LAMBDAS,
         rates=torch.full((MEMBERS,), 1e-2),

@@ -8,7 +8,7 @@ from places import HELPERS, ROOT
 
 from grd_offline.cli import main
 from grd_offline.io.files.storage import lock_folder
-from grd_offline.lab.sweep import job as jobs_module
+from grd_offline.lab.sweep import folder as jobs_module
 
 pytestmark = pytest.mark.long
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from grd_offline.lab.sweep import job as jobs_module
-from grd_offline.lab.sweep.job import (
+from grd_offline.lab.sweep import folder as jobs_module
+from grd_offline.lab.sweep.folder import (
     FAILED,
     FINISHED,
     GONE,

@@ -13,8 +13,8 @@ from places import HELPERS
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Observer
-from grd_offline.lab.sweep import job as jobs_module
-from grd_offline.lab.sweep.job import (
+from grd_offline.lab.sweep import folder as jobs_module
+from grd_offline.lab.sweep.folder import (
     FINISHED,
     STARTED,
     STOPPED,
@@ -68,14 +68,14 @@ def read_value(folder, name):
 
 @pytest.mark.parametrize(("command", "workers"), [("train-online", 2), ("train-offline", 1)])
 def test_a_run_that_collects_has_workers_for_its_members(tmp_path, monkeypatch, command, workers):
-    monkeypatch.setattr("grd_offline.lab.sweep.job.count_cores", lambda: 16)
+    monkeypatch.setattr("grd_offline.lab.sweep.folder.count_cores", lambda: 16)
     run(tmp_path, [Job("a", (command, "--steps", "3", "--env", "fine"), members=5)], places=1)
     output = (tmp_path / "jobs" / "a" / "output.txt").read_text()
     assert f"--workers {workers}\n" in output.splitlines(keepends=True)[0]
 
 
 def test_a_run_that_has_the_whole_machine_chooses_its_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("grd_offline.lab.sweep.job.count_cores", lambda: 1)
+    monkeypatch.setattr("grd_offline.lab.sweep.folder.count_cores", lambda: 1)
     run(tmp_path, [Job("a", ("train-online", "--steps", "3", "--env", "fine"))], places=1)
     assert "--workers" not in (tmp_path / "jobs" / "a" / "output.txt").read_text()
 
@@ -201,7 +201,7 @@ KILLED = f"""
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {str(HELPERS)!r})
-from grd_offline.lab.sweep import job
+from grd_offline.lab.sweep import folder as job
 job.PROGRAM = {PROGRAM!r}
 folder = Path(sys.argv[1])
 one = job.Job("slow", ("train-online", "--steps", "3", "--env", "slow"))

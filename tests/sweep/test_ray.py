@@ -8,7 +8,7 @@ from places import ROOT
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.plain import read_json
-from grd_offline.lab.sweep.job import FINISHED, Job, Resources
+from grd_offline.lab.sweep.folder import FINISHED, Job, Resources
 from grd_offline.lab.sweep.parts import plan_collection
 from grd_offline.lab.sweep.run import LocalRunner, Machine, run_jobs
 from grd_offline.learning.collecting.settings import CollectSettings
@@ -19,7 +19,7 @@ SAMPLE = str(ROOT / "datasets" / "sample.h5")
 
 
 def test_without_ray_the_error_says_what_to_do(tmp_path, monkeypatch):
-    from grd_offline.lab.sweep.ray_runner import RayRunner
+    from grd_offline.lab.sweep.run import RayRunner
 
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(DataError, match=r"Ray is not installed: pip install ray"):
@@ -27,7 +27,7 @@ def test_without_ray_the_error_says_what_to_do(tmp_path, monkeypatch):
 
 
 def test_an_address_where_nothing_listens_is_refused_at_once(tmp_path, monkeypatch):
-    from grd_offline.lab.sweep import ray_runner
+    from grd_offline.lab.sweep import run as ray_runner
 
     monkeypatch.setattr(ray_runner, "_load_ray", lambda: None)
     with socket.socket() as free:
@@ -50,7 +50,7 @@ def test_an_address_where_nothing_listens_is_refused_at_once(tmp_path, monkeypat
 @pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_results_are_those_of_the_local_runner(tmp_path):
     pytest.importorskip("ray")
-    from grd_offline.lab.sweep.ray_runner import RayRunner
+    from grd_offline.lab.sweep.run import RayRunner
 
     jobs = [
         Job(name, ("decompose", SAMPLE, "--method", name, "--seed", "1"))
@@ -80,7 +80,7 @@ def test_results_are_those_of_the_local_runner(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_parts_are_those_of_the_local_runner(tmp_path):
     pytest.importorskip("ray")
-    from grd_offline.lab.sweep.ray_runner import RayRunner
+    from grd_offline.lab.sweep.run import RayRunner
 
     jobs = plan_collection(CollectSettings("Factored", {"length": 9}, 5, workers=1), 2).jobs
     for kind in ("local", "ray"):

@@ -8,8 +8,17 @@ import sys
 import pytest
 
 from grd_offline.core.errors import DataError
-from grd_offline.lab.sweep.folder import compare_sweep, describe_result, read_sweep
-from grd_offline.lab.sweep.job import FINISHED, Job, Mark, measure_progress, read_mark, write_mark
+from grd_offline.lab.sweep.folder import (
+    FINISHED,
+    Job,
+    Mark,
+    compare_sweep,
+    describe_result,
+    measure_progress,
+    read_mark,
+    read_sweep,
+    write_mark,
+)
 
 pytestmark = pytest.mark.long
 
@@ -66,7 +75,7 @@ def test_a_comparison_notes_the_job_that_is_a_link(tmp_path, monkeypatch):
 PIPE = """
 import sys
 from pathlib import Path
-from grd_offline.lab.sweep.job import Job, measure_progress
+from grd_offline.lab.sweep.folder import Job, measure_progress
 print(measure_progress(Path(sys.argv[1]), Job("a", ("train-online",), total=1000)))
 """
 

@@ -16,29 +16,27 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import describe_settings
 from grd_offline.io.datasets import open_recording
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER, WEIGHTS, find_model
-from grd_offline.io.files.storage import Lock, check_writable, storage_errors
-from grd_offline.io.formats.parts import (
-    MOST_PARTS,
-    Manifest,
-    check_manifest,
-    find_parts,
-    name_part,
-    read_manifest,
-    write_manifest,
+from grd_offline.io.files.storage import Lock
+from grd_offline.io.formats import parts as part_files
+from grd_offline.lab.sweep.folder import (
+    FAILED,
+    describe_marks,
+    find_folder,
+    hold_sweep,
+    read_mark,
+    write_mark,
 )
-from grd_offline.lab.sweep.folder import hold_sweep
-from grd_offline.lab.sweep.job import FAILED, describe_marks, find_folder, read_mark, write_mark
 from grd_offline.lab.sweep.plan import Job
 from grd_offline.learning.agents import EXPLORATIONS
 from grd_offline.learning.collecting.runner import EpisodeRunner
 from grd_offline.learning.collecting.settings import CollectSettings
-from grd_offline.methods.matching import check_inputs
-from grd_offline.methods.relabelling import check_exact
+from grd_offline.methods.relabelling import check_exact, check_inputs
 from grd_offline.rewards.model import RewardModel
 
 
@@ -47,27 +45,23 @@ def plan_collection(settings: CollectSettings, parts: int) -> PartsPlan:
 
     The environment and the policies are tried first, so that a mistake is told once.
     """
-    most = min(MOST_PARTS, settings.episodes)
+    most = min(part_files.MOST_PARTS, settings.episodes)
     if not 1 <= parts <= most:
-        raise DataError(
-            f"expected at least 1 and at most {most:,} for {settings.episodes:,} episodes, got "
-            f"{parts:,}",
-            field="parts",
-        )
+        expected = f"expected at least 1 and at most {most:,} for {settings.episodes:,} episodes"
+        raise DataError(f"{expected}, got {parts:,}", field="parts")
     runner = EpisodeRunner(settings)
     runner.close()
-    made = dict(json.loads(json.dumps(runner.header.settings)))
+    made = {**json.loads(json.dumps(runner.header.settings)), "parts": parts}
     versions = made.pop("versions")
-    made["parts"] = parts
     count, more = divmod(settings.episodes, parts)
     jobs, first = [], settings.first_episode
     for number in range(parts):
         size = count + (number < more)
         one = replace(settings, episodes=size, first_episode=first, workers=1)
-        jobs.append(make_part_job(name_part(number), _make_collect_command(one)))
+        jobs.append(make_part_job(part_files.name_part(number), _make_collect_command(one)))
         first += size
     names = tuple(str(job.file) for job in jobs)
-    return PartsPlan(tuple(jobs), Manifest("collect", names, made, versions))
+    return PartsPlan(tuple(jobs), part_files.Manifest("collect", names, made, versions))
 
 
 def _make_collect_command(settings: CollectSettings) -> list[str]:
@@ -101,20 +95,19 @@ def plan_relabelling(
     The model and the first part are read first, so that a mistake is told once.
     """
     folder = Path(os.path.abspath(source))
-    paths = find_parts(folder)
+    paths = part_files.find_parts(folder)
     if not paths:
         raise DataError("holds no parts (part-00000.h5)", file=source)
     place = Path(os.path.abspath(model))
     loaded = RewardModel.load(place)
     check_exact(loaded, exact_returns)
-    with open_recording(
-        paths[0], max_episode_steps=max_episode_steps, max_bytes=max_bytes
-    ) as first:
+    limits: dict[str, Any] = {"max_episode_steps": max_episode_steps, "max_bytes": max_bytes}
+    with open_recording(paths[0], **limits) as first:
         check_inputs(loaded, first, paths[0])
     options = ["--model", str(place), *(["--exact-returns"] if exact_returns else [])]
     for name, value in (("max-episode-steps", max_episode_steps), ("max-size", max_bytes)):
         options += [] if value is None else [f"--{name}", str(value)]
-    before = read_manifest(folder)
+    before = part_files.read_manifest(folder)
     settings = {
         "data": str(folder),
         "data_settings": None if before is None else dict(before.settings),
@@ -122,29 +115,18 @@ def plan_relabelling(
         "exact_returns": exact_returns,
         "max_episode_steps": max_episode_steps,
     }
-    return PartsPlan(
-        tuple(make_part_job(path.name, ["relabel", str(path), *options]) for path in paths),
-        Manifest(
-            "relabel",
-            tuple(path.name for path in paths) if before is None else before.parts,
-            settings,
-            sources={path.name: _identify_file(path) for path in paths},
-        ),
-    )
+    jobs = tuple(make_part_job(path.name, ["relabel", str(path), *options]) for path in paths)
+    names = tuple(path.name for path in paths) if before is None else before.parts
+    states = {path.name: path.stat() for path in paths}
+    sources = {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
+    return PartsPlan(jobs, part_files.Manifest("relabel", names, settings, sources=sources))
 
 
 def _identify_model(folder: Path) -> str:
     """A short digest of a saved reward model."""
     place = find_model(folder, REWARD_FOLDER)
-    digest = hashlib.sha256()
-    for name in (CONFIG, WEIGHTS):
-        digest.update((place / name).read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _identify_file(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    contents = b"".join((place / name).read_bytes() for name in (CONFIG, WEIGHTS))
+    return hashlib.sha256(contents).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -152,7 +134,7 @@ class PartsPlan:
     """What is to be made: a job for each part, and what all of them have in common."""
 
     jobs: tuple[Job, ...]
-    manifest: Manifest
+    manifest: part_files.Manifest
 
 
 def make_part_job(file: str, command: list[str]) -> Job:
@@ -165,19 +147,14 @@ def hold_parts(folder: Path, plan: PartsPlan) -> Lock:
 
     A folder of other settings is refused. A part whose source has changed is to be made again.
     """
-    check_manifest(folder, plan.manifest)
-    check_writable(folder)
-    with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    part_files.check_manifest(folder, plan.manifest)
     held = hold_sweep(folder)
     try:
         describe_marks(folder, plan.jobs)  # other commands are refused before anything changes
-        before = read_manifest(folder)
-        if before is not None:
-            for job in plan.jobs:
-                _drop_outdated(folder, job, before.sources, plan.manifest.sources)
-        begun = plan.manifest if before is None else before
-        write_manifest(folder, replace(plan.manifest, versions=begun.versions))
+        begun = part_files.read_manifest(folder) or plan.manifest
+        for job in plan.jobs:
+            _drop_outdated(folder, job, begun.sources, plan.manifest.sources)
+        part_files.write_manifest(folder, replace(plan.manifest, versions=begun.versions))
     except BaseException:
         held.release()
         raise
@@ -186,13 +163,9 @@ def hold_parts(folder: Path, plan: PartsPlan) -> Lock:
 
 def describe_versions(folder: Path, plan: PartsPlan) -> str | None:
     """Say which packages have another version than when the folder was begun, if any have."""
-    before = read_manifest(folder)
+    before = part_files.read_manifest(folder)
     then, now = (before.versions if before else {}), plan.manifest.versions
-    changed = [
-        f"{name} {then[name]}, now {now[name]}"
-        for name in now
-        if then.get(name, now[name]) != now[name]
-    ]
+    changed = [f"{n} {then[n]}, now {now[n]}" for n in now if then.get(n, now[n]) != now[n]]
     return f"the first parts were made with {'; '.join(changed)}" if changed else None
 
 

@@ -19,13 +19,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grd_offline.comparison.paper import Printed, parse_printed, read_toml
+from grd_offline.comparison.compare import Printed, read_printed, read_toml
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import describe_settings
 from grd_offline.learning.offline.settings import OfflineSettings
@@ -61,27 +62,19 @@ def scale_options(
     before, every = (_read(options, key, known[key]) for key in (count, "eval-every"))
     total = _shrink(before, scale, LEAST_STEPS)
     evaluations = _shrink(max(1, before // every), scale, LEAST_EVALUATIONS)
-    episodes = _read(options, "eval-episodes", known["eval-episodes"])
-    longest = _read(options, "max-episode-steps", LONGEST_EPISODE)
-    changed = {
-        count: total,
-        "eval-every": max(1, total // evaluations),
-        "eval-episodes": _shrink(episodes, scale, 1),
-        "max-episode-steps": _shrink(longest, scale, LEAST_EPISODE),
-    }
+    known["max-episode-steps"] = LONGEST_EPISODE
+
+    def shrink(key: str, least: int) -> int:
+        return _shrink(_read(options, key, known[key]), scale, least)
+
+    changed = {count: total, "eval-every": max(1, total // evaluations)}
+    changed["eval-episodes"] = shrink("eval-episodes", 1)
+    changed["max-episode-steps"] = shrink("max-episode-steps", LEAST_EPISODE)
     if command == "train-online":
         warmup = _read(options, "warmup", known["warmup"])
         changed["warmup"] = min(warmup, max(0, total - LEARNING_STEPS))
-        updates = _read(options, "round-updates", known["round-updates"])
-        changed["round-updates"] = _shrink(updates, scale, LEAST_UPDATES)
-    batch = _read(options, "batch", known["batch"])
-    changed["batch"] = _shrink(batch, scale, LEAST_BATCH)
-    return {**options, **changed}, total
-
-
-def scale_seeds(seeds: Sequence[int], scale: float) -> list[int]:
-    """The first seeds: at least one."""
-    return list(seeds[: _shrink(len(seeds), scale, 1)])
+        changed["round-updates"] = shrink("round-updates", LEAST_UPDATES)
+    return {**options, **changed, "batch": shrink("batch", LEAST_BATCH)}, total
 
 
 def _read(options: Mapping[str, Any], key: str, default: Any) -> Any:
@@ -151,13 +144,12 @@ class SweepPlan:
 def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
     """Read a sweep file. `scale` makes every job shorter, for a try."""
     contents = read_toml(path)
-    _refuse_unknown(contents, _TOP, path, None)
+    _refuse_unknown(contents, _TOP, path)
     blocks = contents.get("jobs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
         raise DataError("expected at least one [[jobs]]", file=path)
     jobs: list[Job] = []
     for place, block in enumerate(blocks, 1):
-        field = f"jobs, block {place}"
         members = block.get("members", contents.get("members", MOST_MEMBERS))
         if not isinstance(members, int) or isinstance(members, bool) or members < 1:
             reason = f"expected a whole number of at least 1, got {members!r:.40}"
@@ -165,30 +157,9 @@ def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
         try:
             jobs += itertools.islice(_expand(block, members, scale), MOST_JOBS + 1)
         except DataError as error:
-            raise error.at(file=path, field=field) from None
+            raise error.at(file=path, field=f"jobs, block {place}") from None
     if len(jobs) > MOST_JOBS:
         raise DataError(f"more than {MOST_JOBS:,} jobs", file=path)
-    _refuse_twice(jobs, path)
-    paper = contents.get("paper", {})
-    if not isinstance(paper, dict):
-        raise DataError("expected a table", file=path, field="paper")
-    printed = parse_printed(paper.get("numbers", []), path)
-    title, about = (contents.get(key, "") for key in ("title", "about"))
-    if not isinstance(title, str) or not isinstance(about, str):
-        raise DataError("expected text", file=path, field="title, about")
-    return SweepPlan(path, title or path.stem, about.strip(), tuple(jobs), printed)
-
-
-def _refuse_unknown(
-    table: Mapping[str, Any], known: set[str], path: Path | None, field: str | None
-) -> None:
-    unknown = [key for key in table if key not in known]
-    if unknown:
-        expected = ", ".join(sorted(known))
-        raise DataError(f"unknown key {unknown[0]!r}: expected {expected}", file=path, field=field)
-
-
-def _refuse_twice(jobs: Sequence[Job], path: Path) -> None:
     seen: set[str] = set()
     for job in jobs:
         # Some file systems do not tell large and small letters apart.
@@ -199,17 +170,27 @@ def _refuse_twice(jobs: Sequence[Job], path: Path) -> None:
             )
             raise DataError(reason, file=path)
         seen.add(job.name.lower())
+    printed = read_printed(path, contents)
+    title, about = (contents.get(key, "") for key in ("title", "about"))
+    if not isinstance(title, str) or not isinstance(about, str):
+        raise DataError("expected text", file=path, field="title, about")
+    return SweepPlan(path, title or path.stem, about.strip(), tuple(jobs), printed)
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: set[str], path: Path | None = None) -> None:
+    if unknown := [key for key in table if key not in known]:
+        expected = ", ".join(sorted(known))
+        raise DataError(f"unknown key {unknown[0]!r}: expected {expected}", file=path)
 
 
 def _expand(block: Mapping[str, Any], members: int, scale: float) -> Iterator[Job]:
     """All jobs of one block."""
-    _refuse_unknown(block, _BLOCK, None, None)
+    _refuse_unknown(block, _BLOCK)
     command = block.get("command")
     if command not in COMMANDS:
         expected = f"expected a command out of {', '.join(COMMANDS)}"
         raise DataError(f"{expected}, got {command!r:.40}" if command is not None else expected)
-    options = {**_read_table(block, "options")}
-    grid = {**_read_table(block, "grid")}
+    options, grid = (_read_table(block, key) for key in ("options", "grid"))
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
             raise DataError(f"grid: {key}: expected a list of values, got {values!r:.40}")
@@ -223,7 +204,18 @@ def _expand(block: Mapping[str, Any], members: int, scale: float) -> Iterator[Jo
     seeds = _take_seeds(command, options, grid)
     for values in itertools.product(*grid.values()):
         chosen = dict(zip(grid, values, strict=True))
-        yield from _make_jobs(name, command, {**options, **chosen}, chosen, seeds, members, scale)
+        given, total = scale_options(command, {**options, **chosen}, scale)
+        parts = [name, *(_name_value(key, value) for key, value in chosen.items())]
+        choices = count_choices(command, given)
+        if seeds is None:
+            line = _make_command(command, given)
+            yield Job(_make_name(parts), line, total, members=choices)
+            continue
+        few = seeds[: _shrink(len(seeds), scale, 1)]
+        for first, count in _group_seeds(few, max(1, members // choices)):
+            ends = f"seed{first}" if count == 1 else f"seed{first}-{first + count - 1}"
+            line = _make_command(command, {**given, "seed": first, "seeds": count})
+            yield Job(_make_name([*parts, ends]), line, total, members=count * choices)
 
 
 def _read_table(block: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -251,51 +243,26 @@ def _take_seeds(command: str, options: dict[str, Any], grid: dict[str, Any]) -> 
         raise DataError("grid: seeds cannot be in a grid: list them as seed = [0, 1, 2]")
     if listed is not None and count is not None:
         raise DataError("seeds is among the options and seed in the grid: leave one out")
-    if listed is None:
-        whole = [first, 1 if count is None else count]
-        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
+    whole = [first, 1 if count is None else count] if listed is None else listed
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
+        if listed is None:
             raise DataError(f"seed, seeds: expected whole numbers, got {first!r} and {count!r}")
-        if not 1 <= whole[1] <= MOST_SEEDS:
-            raise DataError(f"seeds: expected 1 to {MOST_SEEDS:,}, got {whole[1]}")
-        return None if count is None and first == 0 else list(range(first, first + whole[1]))
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in listed):
         raise DataError(f"grid: seed: expected whole numbers, got {listed!r:.60}")
-    return sorted(listed)
-
-
-def _make_jobs(
-    name: str,
-    command: str,
-    options: dict[str, Any],
-    chosen: Mapping[str, Any],
-    seeds: list[int] | None,
-    members: int,
-    scale: float,
-) -> Iterator[Job]:
-    """The jobs of one combination of the grid: one for each group of seeds."""
-    options, total = scale_options(command, options, scale)
-    parts = [name, *(_name_value(key, value) for key, value in chosen.items())]
-    choices = count_choices(command, options)
-    if seeds is None:
-        yield Job(_make_name(parts), _make_command(command, options), total, members=choices)
-        return
-    most = max(1, members // choices)
-    for first, count in _group_seeds(scale_seeds(seeds, scale), most):
-        ends = f"seed{first}" if count == 1 else f"seed{first}-{first + count - 1}"
-        given = {**options, "seed": first, "seeds": count}
-        line = _make_command(command, given)
-        yield Job(_make_name([*parts, ends]), line, total, members=count * choices)
+    if listed is not None:
+        return sorted(listed)
+    if not 1 <= whole[1] <= MOST_SEEDS:
+        raise DataError(f"seeds: expected 1 to {MOST_SEEDS:,}, got {whole[1]}")
+    return None if count is None and first == 0 else list(range(first, first + whole[1]))
 
 
 def count_choices(command: str, options: Mapping[str, Any]) -> int:
     """Members of a run for each seed, at most: methods with each fit and each value of a set."""
-    sets = options.get("set")
-    values = 1
-    for listed in sets.values() if isinstance(sets, dict) else ():
-        values *= len(listed) if isinstance(listed, list) else 1
     if command != "train-online":
         names = _list_names(options.get("methods", options.get("rewards", ())))
         return max(1, len(names) + (2 if command == "judge" else 0))  # true and observed rewards
+    sets = options.get("set")
+    listed = sets.values() if isinstance(sets, dict) else ()
+    values = math.prod(len(one) for one in listed if isinstance(one, list))
     methods = _list_names(options.get("method", "grd"))
     fits = _list_names(options.get("fit", "closed-form"))
     return values * sum(len(fits) if name.startswith("grd") else 1 for name in methods) or 1
@@ -320,26 +287,20 @@ def _group_seeds(seeds: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 def _make_command(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     parts = [command]
     if FILE in options:
-        parts.append(_check_file(options[FILE]))
+        file = options[FILE]
+        if not isinstance(file, str):
+            raise DataError(
+                f"file: expected one name, got {file!r:.40}: a list of files belongs into the grid"
+            )
+        if not file or file.startswith("-"):  # such as an option
+            raise DataError(f"file: expected a name that does not begin with '-', got {file!r:.40}")
+        parts.append(file)
     elif command != "train-online":
         raise DataError(f"{command} needs data: expected a file among the options or in the grid")
-    for key, value in options.items():
-        if key != FILE:
-            parts += _make_option(key, value)
+    parts += [part for key in options if key != FILE for part in _make_option(key, options[key])]
     if any("\0" in part for part in parts):
         raise DataError("a text with a zero byte cannot be given to a command")
     return tuple(parts)
-
-
-def _check_file(file: Any) -> str:
-    """Refuse what is not the name of one file, such as an option."""
-    if not isinstance(file, str):
-        raise DataError(
-            f"file: expected one name, got {file!r:.40}: a list of files belongs into the grid"
-        )
-    if not file or file.startswith("-"):
-        raise DataError(f"file: expected a name that does not begin with '-', got {file!r:.40}")
-    return file
 
 
 def _make_option(key: str, value: Any) -> list[str]:

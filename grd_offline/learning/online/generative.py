@@ -21,7 +21,7 @@ from grd_offline.learning.online.replay import FinishedEpisode, Replay
 from grd_offline.learning.online.settings import Member, OnlineSettings
 from grd_offline.learning.online.sources import RewardSource, SourceNumbers
 from grd_offline.methods.models import generative
-from grd_offline.methods.models.export import copy_member, export_reward
+from grd_offline.methods.training import copy_member, export_reward
 from grd_offline.networks.losses import SparsityWeights
 from grd_offline.networks.members.capture import SideStream
 from grd_offline.networks.members.draws import to_gumbel
@@ -51,14 +51,14 @@ class Generative(RewardSource):
         further = [seed + 1 for seed in seeds]
         columns = zip(*(member.lambdas for member in members), strict=True)
         self.model = generative.GenerativeModel(
-            build_members(lambda g: generative.build_graph(fit, 1, states, actions, g), seeds).to(
+            build_members(lambda g: fit.build_graph(1, states, actions, generator=g), seeds).to(
                 device
             ),
             build_members(lambda g: RewardNet(1, inputs, hidden=hidden, generator=g), seeds).to(
                 device
             ),
             build_members(
-                lambda g: generative.build_dynamics(fit, 1, states, actions, g), further
+                lambda g: fit.build_dynamics(1, states, actions, generator=g), further
             ).to(device),
             settings=fit,
             lambdas=SparsityWeights(*(replay.send(c) for c in columns)),  # type: ignore[arg-type]

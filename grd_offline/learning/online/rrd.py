@@ -16,8 +16,8 @@ from grd_offline.learning.agents.batch import ReplaySteps
 from grd_offline.learning.online.replay import Replay
 from grd_offline.learning.online.settings import Member, OnlineSettings
 from grd_offline.learning.online.sources import RewardSource, SourceNumbers
-from grd_offline.methods.models.export import copy_member, export_reward
 from grd_offline.methods.models.rrd import STEPS_PER_EPISODE, RrdModel
+from grd_offline.methods.training import copy_member, export_reward
 from grd_offline.networks.members.nn import RewardNet, build_members
 from grd_offline.rewards.network import NetworkFunction
 

@@ -24,20 +24,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.additive import choosing
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
-from grd_offline.additive.choosing import (
-    Chosen,
-    EffectChooser,
-    add_switches,
-    explain_left_out,
-    is_switch,
-    translate_switch,
-)
+from grd_offline.additive.choosing import Chosen, EffectChooser
 from grd_offline.additive.equations import ColumnSource, NoiseKind, find_motion
 from grd_offline.additive.hidden import (
     compute_features,
@@ -89,21 +84,15 @@ def fit_closed_form(
     if episodes.preferences is None and not has_labels:
         return _fit_numbers(episodes, settings, rng, progress)
     found = fit_labels(episodes, settings, rng, progress)
-    if (
-        found.outcome != SUCCESS
-        or settings.outcome == SUCCESS
-        or found.left_out_r2 < BARS.clear_labels
-    ):
+    is_clear = found.outcome == SUCCESS and found.left_out_r2 >= BARS.clear_labels
+    if asked == SUCCESS or not is_clear:
         return found
     plain = _fit_numbers(episodes, settings, rng, progress)
     return plain if plain.left_out_r2 >= BARS.exact_numbers else found
 
 
 def _fit_numbers(
-    episodes: EpisodeSet,
-    settings: ClosedFormSettings,
-    rng: np.random.Generator,
-    progress: Progress,
+    episodes: EpisodeSet, settings: ClosedFormSettings, rng: np.random.Generator, progress: Progress
 ) -> ClosedFormFit:
     asked = BOTH if settings.next_state else settings.state_at
     if asked != AUTO:
@@ -127,33 +116,31 @@ class _MomentSearch:
     ) -> None:
         self.episodes, self.settings, self.rng, self.progress = episodes, settings, rng, progress
         motion = find_motion(episodes)
-        self.jumps = motion.jumps
-        self.first = START if motion.start_only else MIDPOINT
+        self.jumps, self.first = motion.jumps, START if motion.start_only else MIDPOINT
         self.choosers: dict[str, EffectChooser] = {}
         self.chosen: dict[str, Chosen] = {}
         self.evidence: dict[str, float] = {}
 
     def run(self) -> ClosedFormFit:
-        first = self._choose(self.first)
+        first, best = self._choose(self.first), self.first
         has_states = self._has_states(first)
-        self._measure(self.first, self.first)
-        best = self.first
-        if has_states and self.first == MIDPOINT:
-            best = self._compare_ends(first)
+        self._measure(best, best)
+        if has_states and best == MIDPOINT:
+            for moment in (START, END):
+                self._measure(moment, MIDPOINT)
+            best = prefer(self.evidence, jumps=self.jumps)
+            if best != MIDPOINT or not first.selection.effects:
+                best = self._search_ends(best)
         if best == START:
             self._measure(BEFORE, START)
-        last = self._settle(best)
+        # The last fit is made with the kind of noise that its errors show.
+        self.chosen[best] = self.choosers[best].settle_noise(self.chosen[best])
+        last = LastFit(self.choosers[best], self.chosen[best], self.rng)
         if not has_states or not last.found[0].effects:
             return last.run({})
         if last.switches:
             last = self._compare_switches(best, last)
         return last.run(self.evidence)
-
-    def _compare_ends(self, first: Chosen) -> str:
-        for moment in (START, END):
-            self._measure(moment, MIDPOINT)
-        best = prefer(self.evidence, jumps=self.jumps)
-        return best if best == MIDPOINT and first.selection.effects else self._search_ends(best)
 
     def _search_ends(self, best: str) -> str:
         """Search at the ends of the transitions, where states jump and the midpoint is wrong.
@@ -194,7 +181,7 @@ class _MomentSearch:
             chooser.data.reweight(weights)
             self.evidence[moment] = chooser.measure_switches(
                 chooser.data.translate(effects, source),
-                [translate_switch(chooser.data, effect, source) for effect in switches],
+                [choosing.translate_switch(chooser.data, effect, source) for effect in switches],
                 last.found[0],
             )
         better = prefer(self.evidence, jumps=self.jumps)
@@ -205,12 +192,6 @@ class _MomentSearch:
         if noise != NoiseKind():
             self.chosen[better] = self.choosers[better].choose_again(weights)
         return LastFit(self.choosers[better], self.chosen[better], self.rng)
-
-    def _settle(self, moment: str) -> LastFit:
-        """The last fit at a moment, with the kind of noise that its errors show."""
-        chooser = self.choosers[moment]
-        self.chosen[moment] = chooser.settle_noise(self.chosen[moment])
-        return LastFit(chooser, self.chosen[moment], self.rng)
 
     def _chooser(self, moment: str) -> EffectChooser:
         if moment not in self.choosers:
@@ -297,6 +278,9 @@ class ClosedFormFit:
     """Share of the variance of labels of success that lengths of episodes explain by themselves."""
 
 
+Found: TypeAlias = tuple[Selection, EffectBank, dict[int, float], int]
+
+
 class LastFit:
     """From chosen effects to a reward model in the units of the data."""
 
@@ -306,7 +290,7 @@ class LastFit:
         self.rules = replace(chooser.rules, noise_floor=self.settings.noise_floor)
 
     @cached_property
-    def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+    def found(self) -> Found:
         """The effects of the reward, their columns, the score of each input, steps to climb."""
         self.progress("last fit", 0.0)
         return self._average() if self.chosen.is_undecided else self._refine()
@@ -314,12 +298,41 @@ class LastFit:
     @property
     def switches(self) -> list[Effect]:
         """The thresholds of the reward."""
-        return [effect for effect in self.found[0].effects if is_switch(self.data, effect)]
+        return [effect for effect in self.found[0].effects if choosing.is_switch(self.data, effect)]
 
     def run(self, evidence: Mapping[str, float]) -> ClosedFormFit:
         """The last fit, given the evidence of the moments that were compared."""
         model, hidden = self.make_model(evidence)
-        return self._describe(model, evidence, hidden)
+        data, (last, bank, *_) = self.data, self.found
+        fit = last.fit
+        state_score, action_score = self.score_inputs()
+        used = {data.column(i) for i in data.expand_inputs(last.effects)}
+        in_model = [i for i in range(data.inputs) if data.column(i) in used]
+        power = max(float((data.target**2).sum()), 1e-300)
+        moment = spread_moments(data, last, bank, evidence, firmly=False)
+        return ClosedFormFit(
+            model=model,
+            state_to_reward=(state_score > 0).astype(np.int64),
+            action_to_reward=(action_score > 0).astype(np.int64),
+            state_score=state_score,
+            action_score=action_score,
+            evidence=fit.evidence,
+            noise=model.noise_variance,
+            return_r2=1 - float(((fit.noise * fit.residual) ** 2).sum()) / power,
+            left_out_r2=choosing.explain_left_out(fit),
+            effective_parameters=float(fit.effective_parameters().sum()),
+            sum_correlation=correlate_columns(data.sums[:, in_model]),
+            correlated=_refer(data, in_model),
+            state_at=data.state_at,
+            moments=dict(evidence),
+            moment_variance=float(moment.mean()) * data.unit**2,
+            hidden=hidden,
+            weights=data.weights,
+            is_rounding=not data.varies,
+            jumps=data.jumps,
+            history=self._find_history(last, bank),
+            even_inputs=tuple(one.name for one in _refer(data, find_even(data))),
+        )
 
     def make_model(self, evidence: Mapping[str, float]) -> tuple[EffectModel, dict[str, float]]:
         """The reward model, and what returns cannot exclude by its name.
@@ -360,7 +373,7 @@ class LastFit:
         usual = max(float(total[~ended].mean()), 0.0)
         return usual, max(float(total[ended].mean()) - usual, 0.0)
 
-    def _refine(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+    def _refine(self) -> Found:
         """The chosen effects with a larger basis, corners and jumps."""
         selection = self.chosen.selection
         bank = self.chooser.build_final(selection.effects)
@@ -369,27 +382,21 @@ class LastFit:
         last = bank.fit(smooth, selection.start, self.rules)
         if rough:
             last = search_forward(bank, list(bank), last, self.rules)
-        last = self._drop_ending(bank, self._add_switches(last, bank))
+        last, ended = self._add_switches(last, bank), (self.data.terminated,)
+        if ended in last.effects:  # left out again where it carries no evidence
+            loss = measure_losses(last.fit)[last.effects.index(ended)]
+            if loss < self.rules.drop_loss:
+                kept = [effect for effect in last.effects if effect != ended]
+                last = bank.fit(kept, last.start, self.rules)
         losses = search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
         return last, bank, losses, BARS.held_out_climb
 
     def _add_switches(self, last: Selection, bank: EffectBank) -> Selection:
         """Offer thresholds where amounts are not explained to the last."""
-        if not self.settings.switches or explain_left_out(last.fit) >= BARS.sharp:
+        if not self.settings.switches or choosing.explain_left_out(last.fit) >= BARS.sharp:
             return last
         self.progress("thresholds", 0.0)
-        return add_switches(self.data, last, bank, self.rules)
-
-    def _drop_ending(self, bank: EffectBank, last: Selection) -> Selection:
-        """Leave terminating out again where it carries no evidence."""
-        ended = (self.data.terminated,)
-        if ended not in last.effects:
-            return last
-        place = last.effects.index(ended)
-        if measure_losses(last.fit)[place] >= self.rules.drop_loss:
-            return last
-        kept = [effect for effect in last.effects if effect != ended]
-        return bank.fit(kept, last.start, self.rules)
+        return choosing.add_switches(self.data, last, bank, self.rules)
 
     def _join_rough(self, bank: EffectBank, effects: Sequence[Effect]) -> list[Effect]:
         """Add the mates with corners and jumps of effects of one or two inputs."""
@@ -401,7 +408,7 @@ class LastFit:
         bank.update(mates)
         return list(mates)
 
-    def _average(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+    def _average(self) -> Found:
         """The last fit at variances averaged over models."""
         bank, chosen = self.chosen.bank, self.chosen.selection
         left = [effect for effect in bank if effect not in set(chosen.effects)]
@@ -482,40 +489,6 @@ class LastFit:
                 score[column] = max(score[column], score[data.column(one[0])])
         return score[:states], score[states:-1]
 
-    def _describe(
-        self, model: EffectModel, evidence: Mapping[str, float], hidden: Mapping[str, float]
-    ) -> ClosedFormFit:
-        data, (last, bank, *_) = self.data, self.found
-        fit = last.fit
-        state_score, action_score = self.score_inputs()
-        used = {data.column(i) for i in data.expand_inputs(last.effects)}
-        in_model = [i for i in range(data.inputs) if data.column(i) in used]
-        power = max(float((data.target**2).sum()), 1e-300)
-        moment = spread_moments(data, last, bank, evidence, firmly=False)
-        return ClosedFormFit(
-            model=model,
-            state_to_reward=(state_score > 0).astype(np.int64),
-            action_to_reward=(action_score > 0).astype(np.int64),
-            state_score=state_score,
-            action_score=action_score,
-            evidence=fit.evidence,
-            noise=model.noise_variance,
-            return_r2=1 - float(((fit.noise * fit.residual) ** 2).sum()) / power,
-            left_out_r2=explain_left_out(fit),
-            effective_parameters=float(fit.effective_parameters().sum()),
-            sum_correlation=correlate_columns(data.sums[:, in_model]),
-            correlated=_refer(data, in_model),
-            state_at=data.state_at,
-            moments=dict(evidence),
-            moment_variance=float(moment.mean()) * data.unit**2,
-            hidden=hidden,
-            weights=data.weights,
-            is_rounding=not data.varies,
-            jumps=data.jumps,
-            history=self._find_history(last, bank),
-            even_inputs=tuple(one.name for one in _refer(data, find_even(data))),
-        )
-
 
 def list_model_columns(data: ColumnSource) -> IntArray:
     """(input,) the column of each input as a reward model counts them, smooth and rough."""
@@ -561,12 +534,11 @@ def are_labels(episodes: EpisodeSet) -> bool:
 
 def read_labels(episodes: EpisodeSet) -> Labelled:
     """The labels of success, or the preferences, where the episodes have some."""
-    if episodes.preferences is not None:
+    if (given := episodes.preferences) is not None:
         pieces, first, second = cut_pieces(episodes)
-        preferred = episodes.preferences.preferred
         counts = (pieces.lengths[first] + pieces.lengths[second]).astype(np.float64)
         return Labelled(
-            pieces, preferred, lambda sums: sums[first] - sums[second], counts, PREFERENCE
+            pieces, given.preferred, lambda sums: sums[first] - sums[second], counts, PREFERENCE
         )
     if not are_labels(episodes):
         raise DataError("expected one outcome per episode, 0 or 1, and both of them")
@@ -576,19 +548,15 @@ def read_labels(episodes: EpisodeSet) -> Labelled:
 
 
 def fit_labels(
-    episodes: EpisodeSet,
-    settings: ClosedFormSettings,
-    rng: np.random.Generator,
-    progress: Progress,
+    episodes: EpisodeSet, settings: ClosedFormSettings, rng: np.random.Generator, progress: Progress
 ) -> ClosedFormFit:
     """Find effects, variances and weights of the reward behind labels."""
     given = read_labels(episodes)
     asked = BOTH if settings.next_state else settings.state_at
     motion = find_motion(given.episodes)
     tried = (START,) if motion.start_only else (MIDPOINT, START, END)
-    moments = tried if asked == AUTO else (asked,)
     searches: dict[str, _MomentOfLabels] = {}
-    for moment in moments:
+    for moment in tried if asked == AUTO else (asked,):
         first = next(iter(searches.values()), None)
         searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress, first)
         searches[moment].begin()
@@ -654,14 +622,12 @@ class _MomentOfLabels(EffectChooser):
     def bank(self) -> LabelBank:
         """The columns of the candidate effects."""
         inputs = list(range(self.data.inputs))
-        mains = [(i,) for i in inputs]
-        bank = self.build(mains)
-        if self.settings.order < 2:
-            return bank
-        if len(inputs) > BARS.label_paired:
-            chosen = search_labels(bank, list(bank), self.rules)
-            inputs = self.data.expand_inputs(chosen.effects)
-        bank.update(self.build(list(combinations(self.data.find_joint(inputs), 2))))
+        bank = self.build([(i,) for i in inputs])
+        if self.settings.order >= 2:
+            if len(inputs) > BARS.label_paired:
+                chosen = search_labels(bank, list(bank), self.rules)
+                inputs = self.data.expand_inputs(chosen.effects)
+            bank.update(self.build(list(combinations(self.data.find_joint(inputs), 2))))
         return bank
 
     def build(self, effects: Sequence[Effect]) -> LabelBank:
@@ -674,8 +640,7 @@ class _MomentOfLabels(EffectChooser):
 
     def build_scaled(self, effects: Sequence[Effect], *, plain: bool = False) -> EffectBank:
         """Columns of these effects, by default for the amounts that the source now holds."""
-        mains = [effect for effect in effects if len(effect) == 1]
-        pairs = [effect for effect in effects if len(effect) == 2]
+        mains, pairs = ([effect for effect in effects if len(effect) == n] for n in (1, 2))
         bank = self.data.build_bank(mains, self.settings.basis, plain=plain)
         bank.update(self.data.build_bank(pairs, self.pair_size, plain=plain))
         return bank
@@ -685,18 +650,15 @@ class _MomentOfLabels(EffectChooser):
         self.progress("effects", 0.0)
         first = self.first
         start = [] if first is None else self.data.translate(first.found.effects, first.data)
-        candidates = list(self.bank)
-        self._settle(search_labels(self.bank, candidates, self.rules, start=start))
+        self._settle(search_labels(self.bank, list(self.bank), self.rules, start=start))
 
     def refine(self) -> None:
         """Search again among more effects."""
         self.progress("other effects", 0.0)
-        candidates = list(self.bank)
-        self._settle(shake_inputs(self.bank, self.found, candidates, self.rules))
+        self._settle(shake_inputs(self.bank, self.found, list(self.bank), self.rules))
 
     def _settle(self, found: Selection) -> None:
-        gained = found.fit.evidence - self.bank.null_evidence
-        threshold = self.settings.find_input_loss(gained)
+        threshold = self.settings.find_input_loss(found.fit.evidence - self.bank.null_evidence)
         self.found, self.scores = search_backward(
             self.bank, found, self.rules, threshold, self.data.column
         )
@@ -721,69 +683,54 @@ class _LabelFit(LastFit):
     """The last fit, to the parabola in the place of the likelihood of the labels."""
 
     def __init__(self, search: _MomentOfLabels, rng: np.random.Generator) -> None:
-        chosen = Chosen(search.found, search.bank, False)
-        super().__init__(search, chosen, rng)
+        super().__init__(search, Chosen(search.found, search.bank, False), rng)
         self.search = search
         assert isinstance(search.found, LabelSelection)
         self.logits, self.base = search.found.logits, search.found.base
 
     @cached_property
-    def found(self) -> tuple[Selection, EffectBank, dict[int, float], int]:
+    def found(self) -> Found:
         """The effects found, as a fit to amounts with known noise."""
         amounts, root = self.search.bank.find_parabola(self.logits)
         self.data.take_amounts(amounts - self.base, root**2)
         selection = self.search.found
         bank = self.search.build_scaled(selection.effects)
         if not self.search.bank.has_constant:
-            self._centre(bank)
+            # Rewards have mean 0 over the data, where labels say nothing about their level.
+            for effect in bank:
+                features = compute_features(self.data, bank, [effect], self.data.probe)
+                shifted = bank[effect].average + features.mean(0)
+                bank[effect] = bank[effect]._replace(average=shifted)
         power = self.data.unit**2
         scaled = {effect: variance / power for effect, variance in selection.start[0].items()}
         start = scaled, 1 / power
         last = bank.fit(list(selection.effects), start, self.rules, free=False, iterations=0)
         return last, bank, self.search.scores, 0
 
-    def _centre(self, bank: EffectBank) -> None:
-        """Let rewards have mean 0 over the data, where labels say nothing about their level."""
-        for effect in bank:
-            features = compute_features(self.data, bank, [effect], self.data.probe)
-            shifted = bank[effect].average + features.mean(0)
-            bank[effect] = bank[effect]._replace(average=shifted)
-
     def finish(self, evidence: dict[str, float]) -> ClosedFormFit:
         """The reward model, and how well labels pin it down."""
-        result = self.run(evidence)
-        labels, outcome = self.search.given.labels, self.search.given.outcome
-        left_out = self._leave_out()
+        result, given = self.run(evidence), self.search.given
+        labels, outcome = given.labels, given.outcome
+        # The logit of each label if it is left out of the last fit.
+        amounts, root = self.search.bank.find_parabola(self.logits)
+        errors = self.data.equations.find_errors(self.found[0].fit)
+        logits = self.logits, np.asarray(amounts - errors * self.data.unit / root)
         power = max(float(((labels - labels.mean()) ** 2).sum()), 1e-300)
-        errors = [
-            float(((labels - give_chance(eta)) ** 2).sum()) for eta in (self.logits, left_out)
-        ]
+        r2 = [1 - float(((labels - give_chance(eta)) ** 2).sum()) / power for eta in logits]
+        even = _refer(self.data, find_even(self.data, given.counts))
         return replace(
             result,
             model=replace(
-                result.model,
-                outcome=outcome,
-                base=self.base,
-                noise_variance=0.0,
-                lasting_share=0.0,
+                result.model, outcome=outcome, base=self.base, noise_variance=0.0, lasting_share=0.0
             ),
             evidence=self.search.found.fit.evidence,
             noise=0.0,
-            return_r2=1 - errors[0] / power,
-            left_out_r2=1 - errors[1] / power,
-            even_inputs=tuple(
-                one.name
-                for one in _refer(self.data, find_even(self.data, self.search.given.counts))
-            ),
+            return_r2=r2[0],
+            left_out_r2=r2[1],
+            even_inputs=tuple(one.name for one in even),
             outcome=outcome,
             length_share=self.search.length_share or 0.0,
         )
-
-    def _leave_out(self) -> Array:
-        """(row,) the logit of each label if it is left out of the last fit."""
-        amounts, root = self.search.bank.find_parabola(self.logits)
-        errors = self.data.equations.find_errors(self.found[0].fit)
-        return np.asarray(amounts - errors * self.data.unit / root)
 
     def _find_history(self, last: Selection, bank: EffectBank) -> dict[str, float]:
         """Labels say too little about the past and the time."""

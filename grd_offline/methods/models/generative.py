@@ -21,11 +21,13 @@ Algorithm 1 of the paper, with its line numbers:
     28        the compact state                                       `graph.compact_closure`
     30        one step of the policy                                  `agents`
 
-`online.learner.Learner` runs lines 16 to 30 in this order, once per update.
+`online.learner.Learner` runs lines 16 to 30 in this order, once per update. `LAMBDAS` are the
+sparsity weights of the paper, one row per environment (its Table 3).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -40,17 +42,34 @@ from grd_offline.networks.losses import (
     return_loss,
     sparsity_loss,
 )
-from grd_offline.networks.members.nn import (
-    DynamicsNet,
-    GraphMasks,
-    Mixture,
-    RewardNet,
-    sample_edges,
-)
+from grd_offline.networks.members import nn
 from grd_offline.networks.members.optimiser import Adam
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+LAMBDAS = {
+    "Ant": SparsityWeights(1e-5, 0.0, 1e-7, 1e-8, 1e-8),
+    "HalfCheetah": SparsityWeights(1e-5, 1e-5, 1e-5, 1e-6, 1e-5),
+    "Walker2d": SparsityWeights(1e-5, 1e-5, 1e-6, 1e-6, 1e-7),
+    "Humanoid": SparsityWeights(1e-5, 1e-8, 1e-5, 1e-7, 1e-8),
+    "Reacher": SparsityWeights(5e-7, 1e-8, 1e-8, 1e-8, 1e-8),
+    "Swimmer": SparsityWeights(1e-7, 1e-9, 1e-9, 0.0, 1e-9),
+    "Hopper": SparsityWeights(1e-6, 1e-6, 1e-6, 1e-7, 1e-6),
+    "HumanoidStandup": SparsityWeights(1e-5, 1e-4, 1e-6, 1e-7, 1e-7),
+}
+"""The weights lambda_1 to lambda_5 of the paper for each environment."""
+DEFAULT_LAMBDAS = LAMBDAS["HalfCheetah"]
+"""Weights for environments that the table does not have: those of HalfCheetah."""
+
+
+def find_lambdas(environment: str | None) -> SparsityWeights:
+    """The table's row for a name such as `HalfCheetah-v5` or `mujoco/ant`, else the default."""
+    name = (environment or "").rsplit("/", 1)[-1]
+    name = re.sub(r"-v\d+$", "", name).replace("-", "").lower()
+    table = {known.lower(): weights for known, weights in LAMBDAS.items()}
+    return table.get(name, DEFAULT_LAMBDAS)
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,23 @@ class GenerativeSettings:
     """Number of state dimensions that an update predicts; None predicts all of them."""
     activation: str = "relu"
     """Activation of the dynamics net."""
+
+    def build_graph(self, *sizes: int, generator: torch.Generator) -> nn.GraphMasks:
+        """Build phi_cau of so many members, states and actions, as it is at the start."""
+        start, spread = self.mask_start, self.mask_spread
+        return nn.GraphMasks(*sizes, start=start, spread=spread, generator=generator)
+
+    def build_dynamics(self, *sizes: int, generator: torch.Generator) -> nn.DynamicsNet:
+        """Build phi_dyn of so many members, states and actions, as it is at the start."""
+        return nn.DynamicsNet(
+            *sizes,
+            hidden=self.dynamics_hidden,
+            mixtures=self.mixtures,
+            embedding=self.embedding,
+            log_std_range=self.log_std_range,
+            activation=self.activation,
+            generator=generator,
+        )
 
 
 PAPER = GenerativeSettings()
@@ -139,9 +175,9 @@ class GenerativeModel:
 
     def __init__(
         self,
-        graph: GraphMasks,
-        reward: RewardNet,
-        dynamics: DynamicsNet,
+        graph: nn.GraphMasks,
+        reward: nn.RewardNet,
+        dynamics: nn.DynamicsNet,
         *,
         settings: GenerativeSettings,
         lambdas: SparsityWeights,
@@ -225,7 +261,7 @@ class GenerativeModel:
         samples, size = mask.shape[1], batch.inputs.shape[1]
         if samples > 1:
             mask = mask.repeat_interleave(-(-size // samples), 1)[:, :size]
-        mixture: Mixture = self.dynamics(batch.inputs, mask, outputs)
+        mixture: nn.Mixture = self.dynamics(batch.inputs, mask, outputs)
         targets = batch.next_states.index_select(2, outputs)
         return dynamics_loss(*mixture, targets, dimensions=logits.shape[2])
 
@@ -248,46 +284,7 @@ class GenerativeModel:
     ) -> Float[Tensor, "member copy *edges"]:
         """Masks by Gumbel-softmax (Eq. 21); all 1 where `dense` is."""
         shape = (noise.shape[0], noise.shape[1], *logits.shape[1:])
-        sampled = sample_edges(
+        sampled = nn.sample_edges(
             logits.unsqueeze(1).expand(shape), noise, temperature=self.settings.temperature
         )
         return sampled if dense is None else sampled * (1 - dense) + dense
-
-
-def build_graph(
-    settings: GenerativeSettings,
-    members: int,
-    states: int,
-    actions: int,
-    generator: torch.Generator,
-) -> GraphMasks:
-    """Build phi_cau as it is at the start."""
-    return GraphMasks(
-        members,
-        states,
-        actions,
-        start=settings.mask_start,
-        spread=settings.mask_spread,
-        generator=generator,
-    )
-
-
-def build_dynamics(
-    settings: GenerativeSettings,
-    members: int,
-    states: int,
-    actions: int,
-    generator: torch.Generator,
-) -> DynamicsNet:
-    """Build phi_dyn as it is at the start."""
-    return DynamicsNet(
-        members,
-        states,
-        actions,
-        hidden=settings.dynamics_hidden,
-        mixtures=settings.mixtures,
-        embedding=settings.embedding,
-        log_std_range=settings.log_std_range,
-        activation=settings.activation,
-        generator=generator,
-    )
