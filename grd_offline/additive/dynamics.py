@@ -42,8 +42,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +52,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import EpisodeSet, Matrix
 from grd_offline.core.errors import DataError
 from grd_offline.core.interpolation import interpolate, locate_between_nodes
+from grd_offline.core.settings import Settings, setting
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array, BoolArray, IntArray
 from grd_offline.io.files import models
@@ -221,20 +223,13 @@ def _smooth_curves(points: Array, weights: Array, count: int) -> Array:
     return np.concatenate([points[:, None], curves], axis=1)
 
 
-class PairScores(NamedTuple):
-    """Scores of products of two inputs: how much each explains of a residual."""
-
-    score: Array
-    """(input, input): above 0 if the data ask for the pair; upper triangle, -inf elsewhere."""
-    sizes: IntArray
-    """(input, input): how many features per input served best."""
-
-
 def score_pairs(
     features: NDArray[np.float32], squares: NDArray[np.float32], residual: Array
-) -> PairScores:
+) -> tuple[Array, IntArray]:
     """A score test for every pair of inputs at once, main effects or not.
 
+    What comes first is (input, input), above 0 if the data ask for the pair: the upper triangle,
+    -inf elsewhere. Then how many features per input served best, of the same shape.
     `features` (input, feature, row), `squares` their Gram matrix of squares, see `sum_squares`.
     The statistic is chi-squared with size^2 degrees of freedom, less log n for each.
     """
@@ -249,7 +244,7 @@ def score_pairs(
     ).astype(np.float64)
     best = totals.argmax(axis=0)
     score = np.where(np.triu(np.ones((inputs, inputs), np.bool_), 1), totals.max(axis=0), -np.inf)
-    return PairScores(score, np.array(sizes)[best])
+    return score, np.array(sizes)[best]
 
 
 def sum_squares(features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -262,35 +257,21 @@ COMPONENTS = 3
 
 
 @dataclass(frozen=True)
-class DynamicsModelSettings:
+class DynamicsModelSettings(Settings):
     """Settings of the fit of a dynamics model within its masks."""
 
-    features: int = 10
+    features: int = setting(10, at_least=1)
     """Features per parent, the value itself included; fewer where parents are many."""
-    pair_features: int = 5
+    pair_features: int = setting(5, at_least=1)
     """Features per input in a product of two parents."""
     max_pairs: int = 12
     """Pairs of parents per state dimension, those that matter most."""
-    max_columns: int = 400
+    max_columns: int = setting(400, at_least=1)
     """Largest number of regressors per state dimension; pairs that would exceed it are left out."""
-    max_transitions: int = 50_000
+    max_transitions: int = setting(50_000, at_least=1)
     """Transitions used, drawn at random from all episodes where there are more."""
-    held_out: float = 0.1
+    held_out: float = setting(0.1, above=0, below=1)
     """Share of the episodes kept out of the fit, to judge it and its residuals by."""
-
-    def __post_init__(self) -> None:
-        check_whole(self, "features", "pair_features", "max_columns", "max_transitions")
-        check_whole(self, "max_pairs", low=0)
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out: expected a share between 0 and 1, got {self.held_out!r}")
-
-
-def check_whole(settings: object, *names: str, low: int = 1) -> None:
-    """Refuse settings that are not whole numbers of at least `low`."""
-    for name in names:
-        value = getattr(settings, name)
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-            raise ValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
 
 
 FORMAT = "grd-offline dynamics model"
@@ -352,11 +333,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     for field, low, high in (("features", 1, 1000), ("terms", 0, _MAX_TERMS)):
         value = config.get(field)
         if type(value) is not int or not low <= value <= high:
-            raise DataError(
-                f"expected a whole number from {low} to {high}, got {value!r:.40}",
-                file=path,
-                field=field,
-            )
+            expected = f"expected a whole number from {low} to {high}, got {value!r:.40}"
+            raise DataError(expected, file=path, field=field)
     if not isinstance(config.get("metrics"), dict):
         raise DataError("expected an object", file=path, field="metrics")
     try:
@@ -391,30 +369,28 @@ def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, tuple[int, 
 
 def read_numbers(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """The tensors of a dynamics model; the first number that no model has is refused."""
-    path = folder / models.WEIGHTS
     tensors = models.read_tensors(folder, expected_tensors(config))
-    for name, tensor in tensors.items():
-        if tensor.dtype == np.uint8 and tensor.max(initial=0) > 1:
-            raise DataError("expected 0 and 1 only", file=path, field=name)
-    for name in ("input_scale", "target_scale", "mixture_stds"):
-        if not (tensors[name] > 0).all():
-            raise DataError("expected numbers above 0", file=path, field=name)
-    if not (np.diff(tensors["feature_nodes"], axis=1) > 0).all():
-        raise DataError("expected increasing nodes", file=path, field="feature_nodes")
-    shares = tensors["mixture_weights"]
-    if (shares < 0).any() or (np.abs(shares.sum(axis=1) - 1) > 1e-6).any():
-        raise DataError("expected shares that sum to 1", file=path, field="mixture_weights")
-    states = len(config["state_names"])
-    inputs = states + len(config["action_names"])
-    limits = np.array([states, *[1 + inputs * (1 + config["features"])] * 2])
-    terms = tensors["terms"]
-    if (terms < 0).any() or (terms >= limits).any():
-        raise DataError("a term refers to an input that does not exist", file=path, field="terms")
-    if (np.diff(terms[:, 0]) < 0).any():
-        raise DataError("expected terms ordered by state", file=path, field="terms")
+    states, features = len(config["state_names"]), config["features"]
+    regressors = 1 + (states + len(config["action_names"])) * (1 + features)
+    terms, shares = tensors["terms"], tensors["mixture_weights"]
+    known = (terms >= 0) & (terms < [states, regressors, regressors])
     counts = tensors["feature_counts"]
-    if (counts < 0).any() or (counts > config["features"]).any():
-        raise DataError("expected at most the model's features", file=path, field="feature_counts")
+    flags = [name for name, tensor in tensors.items() if tensor.dtype == np.uint8]
+    sizes = ("input_scale", "target_scale", "mixture_stds")
+    checks = [
+        *((name, tensors[name] <= 1, "expected 0 and 1 only") for name in flags),
+        *((name, tensors[name] > 0, "expected numbers above 0") for name in sizes),
+        ("feature_nodes", np.diff(tensors["feature_nodes"]) > 0, "expected increasing nodes"),
+        ("mixture_weights", shares >= 0, "expected shares that sum to 1"),
+        ("mixture_weights", abs(shares.sum(1) - 1) <= 1e-6, "expected shares that sum to 1"),
+        ("terms", known, "a term refers to an input that does not exist"),
+        ("terms", np.diff(terms[:, 0]) >= 0, "expected terms ordered by state"),
+        ("feature_counts", counts >= 0, "expected at most the model's features"),
+        ("feature_counts", counts <= features, "expected at most the model's features"),
+    ]
+    for name, right, expected in checks:
+        if not right.all():
+            raise DataError(expected, file=folder / models.WEIGHTS, field=name)
     return tensors
 
 
@@ -642,10 +618,6 @@ _RESIDUAL_ROWS = 4_000
 _MAX_DESIGN = 20_000_000
 
 
-_TESTED = {"masked": (0.0, 0.3), "unmasked": (0.3, 1.0)}
-"""Where the fits with and without masks begin and end, as fractions of the time of both."""
-
-
 def ignore_progress(stage: str, fraction: float) -> None:
     """The progress callback that does nothing."""
 
@@ -681,22 +653,22 @@ def compare_masks(
     """
     settings = DynamicsModelSettings(max_transitions=_COMPARED_TRANSITIONS)
     seed = int((rng if rng is not None else np.random.default_rng(0)).integers(2**63))
-    candidates = {
-        "masked": (state_to_state, action_to_state),
-        "unmasked": (np.ones_like(state_to_state), np.ones_like(action_to_state)),
-    }
-    result: dict[str, float] = {}
-    for name, (states, actions) in candidates.items():
-        begin, end = _TESTED[name]
 
-        def report(stage: str, share: float, begin: float = begin, end: float = end) -> None:
+    def measure(states: ArrayLike, actions: ArrayLike, begin: float, end: float) -> float:
+        """`begin` and `end` are fractions of the time of both fits."""
+
+        def report(stage: str, share: float) -> None:
             progress("testing the dynamics", begin + (end - begin) * share)
 
-        model = fit_dynamics_model(
-            episodes, states, actions, settings, np.random.default_rng(seed), report
-        )
-        result[name] = float(model.metrics["held_out_log_likelihood"])
-    return result
+        rng = np.random.default_rng(seed)
+        model = fit_dynamics_model(episodes, states, actions, settings, rng, report)
+        return float(model.metrics["held_out_log_likelihood"])
+
+    everything = np.ones_like(state_to_state), np.ones_like(action_to_state)
+    return {
+        "masked": measure(state_to_state, action_to_state, 0.0, 0.3),
+        "unmasked": measure(*everything, 0.3, 1.0),
+    }
 
 
 def check_dynamics_masks(
@@ -839,13 +811,12 @@ class _Regression:
         none, parents = np.zeros((0, 2), np.int64), mains.parents
         if len(parents) < 2 or self.pair_count < 1 or not self.settings.max_pairs:
             return none
-        scores = score_pairs(mains.features, mains.squares, residual)
-        score = scores.score
+        score, sizes = score_pairs(mains.features, mains.squares, residual)
         order = np.argsort(score, axis=None)[::-1][: self.settings.max_pairs]
         found = []
         for place in order:
             a, b = divmod(int(place), len(parents))
-            new = self._pair_block(int(parents[a]), int(parents[b]), int(scores.sizes[a, b]))
+            new = self._pair_block(int(parents[a]), int(parents[b]), int(sizes[a, b]))
             if score[a, b] <= 0 or len(new) > room:
                 break
             room -= len(new)
@@ -1047,14 +1018,9 @@ class Design:
         count = max(problem.count, min(problem.rich_count, _MAX_MAINS // max(1, chosen)))
         for group in groups:
             new = problem.members(group, count)
-            is_main = self.index >= 0
-            cross = np.empty((len(self.index), len(new)))
-            cross[is_main] = problem.gram[np.ix_(self.index[is_main], new)]
-            if not is_main.all():
-                products = self.products[-1 - self.index[~is_main]]
-                cross[~is_main] = products @ problem.features[new].T
+            known = problem.gram[np.ix_(self.index[self.index >= 0], new)]
             inner = problem.gram[np.ix_(new, new)]
-            self._append(new, group, -1, cross, inner, problem.features[new] @ self.target)
+            self._append(new, group, -1, problem.features[new], known, inner)
 
     def add_pair(self, first: int, second: int, size: int) -> None:
         """Add the products of two groups' features, and the main effects that they lack."""
@@ -1065,23 +1031,25 @@ class Design:
         left, right = (problem.features[problem.members(g, size)] for g in (first, second))
         new = (left[:, None] * right[None, :]).reshape(-1, problem.rows)
         new -= new.mean(axis=1, keepdims=True)
-        is_main = self.index >= 0
-        cross = np.empty((len(self.index), len(new)))
-        cross[is_main] = problem.features[self.index[is_main]] @ new.T
-        cross[~is_main] = self.products[-1 - self.index[~is_main]] @ new.T
+        known = problem.features[self.index[self.index >= 0]] @ new.T
         inner = new @ new.T + RIDGE * problem.rows * np.eye(len(new))
         index = -1 - len(self.products) - np.arange(len(new))
-        self._append(index, first, second, cross, inner, new @ self.target)
+        self._append(index, first, second, new, known, inner)
         self.products = np.concatenate([self.products, new])
 
     def _append(
-        self, index: IntArray, first: int, second: int, cross: Array, inner: Array, moments: Array
+        self, index: IntArray, first: int, second: int, rows: Array, known: Array, inner: Array
     ) -> None:
+        """Add regressors (regressor, row), `known` their products with the main effects so far."""
+        is_main = self.index >= 0
+        cross = np.empty((len(self.index), len(index)))
+        cross[is_main] = known
+        cross[~is_main] = self.products[-1 - self.index[~is_main]] @ rows.T
         self.index = np.concatenate([self.index, index])
         self.first = np.concatenate([self.first, np.full(len(index), first)])
         self.second = np.concatenate([self.second, np.full(len(index), second)])
         self.gram = np.block([[self.gram, cross], [cross.T, inner]])
-        self.moments = np.concatenate([self.moments, moments])
+        self.moments = np.concatenate([self.moments, rows @ self.target])
 
     def _keep(self, kept: BoolArray) -> None:
         self.index, self.first, self.second = self.index[kept], self.first[kept], self.second[kept]
@@ -1148,20 +1116,15 @@ class Design:
             removals = [(self.first == a) & (self.second == b) for a, b in pairs]
             removals += [self._involving(int(group)) for group in np.flatnonzero(self.kept())]
             rises, rss = self._rises(removals)
-            spare = np.log1p(rises / rss) - self._needed(removals, len(pairs), rss)
+            problem = self.problem
+            needed = 2 * problem.penalty(np.array([one.sum() for one in removals])) / problem.rows
+            least = np.log1p(max(problem.settings.min_gain, self.least_rise / rss))
+            needed[len(pairs) :] = np.maximum(needed[len(pairs) :], least)
+            spare = np.log1p(rises / rss) - needed
             worst = int(spare.argmin())
             if spare[worst] >= 0:
                 break
             self._keep(~removals[worst])
-
-    def _needed(self, removals: list[BoolArray], pairs: int, rss: float) -> Array:
-        """(removal,): rise of the log residual variance that keeps it; the pairs come first."""
-        problem = self.problem
-        sizes = np.array([removed.sum() for removed in removals])
-        needed: Array = 2 * problem.penalty(sizes) / problem.rows
-        least = np.log1p(max(problem.settings.min_gain, self.least_rise / rss))
-        needed[pairs:] = np.maximum(needed[pairs:], least)
-        return needed
 
     def kept(self) -> BoolArray:
         """(group,): whether each group takes part."""
@@ -1188,38 +1151,29 @@ _PAIR_WORK = 2.5e11
 
 
 @dataclass(frozen=True)
-class DynamicsSettings:
+class DynamicsSettings(Settings):
     """Settings of the search for the masks of the dynamics. The dynamics model has its own
     settings."""
 
-    transitions: int = 20_000
+    transitions: int = setting(20_000, at_least=1)
     """Transitions that the masks are chosen on; at most 3e7 / (inputs * rich_features)."""
-    features: int = 8
+    features: int = setting(8, at_least=1)
     """Features per input when main effects are compared, the value itself included."""
-    rich_features: int = 16
+    rich_features: int = setting(16, at_least=1)
     """Features per input once it is chosen: what is not expressed looks like other inputs."""
-    pair_features: int = 7
+    pair_features: int = setting(7, at_least=1)
     """Features per input in a product of two; fewer where inputs are many."""
-    max_parents: int = 40
+    max_parents: int = setting(40, at_least=1)
     """Inputs taken up per next state by their main effect, the strongest first."""
     max_pairs: int = 6
     """Products tried per next state."""
-    min_gain: float = 0.02
+    min_gain: float = setting(0.02, at_least=0, below=inf)
     """Share by which the residual variance must rise when an input is removed, else it goes."""
-    min_share: float = 0.001
+    min_share: float = setting(0.001, at_least=0, below=inf)
     """Smallest rise as a fraction of the variance of the change of the state. It matters where
     noise is small."""
-    penalty: float = 1.0
+    penalty: float = setting(1.0, at_least=0, below=inf)
     """Strength of the penalty on regressors; 1 is the BIC."""
-
-    def __post_init__(self) -> None:
-        check_whole(self, "transitions", "features", "pair_features", "rich_features")
-        check_whole(self, "max_parents")
-        check_whole(self, "max_pairs", low=0)
-        for name in ("min_gain", "min_share", "penalty"):
-            value = getattr(self, name)
-            if not 0 <= value < np.inf:
-                raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -1250,21 +1204,20 @@ def fit_dynamics(
     rng = rng if rng is not None else np.random.default_rng(0)
     limit = max(settings.transitions, model_settings.max_transitions)
     transitions = draw_transitions(episodes, limit, rng)
-    masks, scores = find_parents(
-        transitions,
-        input_groups(episodes),
-        settings,
-        lambda part: progress("finding the causal graph", part),
-    )
-    model = fit_to_transitions(
-        transitions.take(slice(0, model_settings.max_transitions)),
-        masks,
-        episodes,
-        model_settings,
-        rng,
-        progress,
-    )
-    states = episodes.state_size
+    progress("finding the causal graph", 0.0)
+    groups, states = input_groups(episodes), episodes.state_size
+    problem = Problem(transitions, groups, settings)
+    scores = np.zeros((states + episodes.action_size, states))
+    masks = np.zeros(scores.shape, np.bool_)
+    for state in range(states):
+        if problem.varies[state]:
+            kept, strength = problem.select(state)
+            for group, columns in enumerate(groups):
+                masks[columns, state] = kept[group]
+                scores[columns, state] = strength[group]
+        progress("finding the causal graph", (state + 1) / states)
+    some = transitions.take(slice(0, model_settings.max_transitions))
+    model = fit_to_transitions(some, masks, episodes, model_settings, rng, progress)
     return DynamicsFit(
         model.state_to_state, model.action_to_state, scores[:states], scores[states:], model
     )
@@ -1276,28 +1229,6 @@ def input_groups(episodes: EpisodeSet) -> list[IntArray]:
     if episodes.discrete_actions and actions:
         return [np.array([c]) for c in range(states)] + [np.arange(states, states + actions)]
     return [np.array([c]) for c in range(states + actions)]
-
-
-def find_parents(
-    transitions: Transitions,
-    groups: list[IntArray],
-    settings: DynamicsSettings,
-    progress: Callable[[float], None],
-) -> tuple[BoolArray, Array]:
-    """(input, state) which inputs each next state depends on, and the strength of each edge."""
-    progress(0.0)
-    problem = Problem(transitions, groups, settings)
-    inputs, states = transitions.inputs.shape[1], transitions.targets.shape[1]
-    masks = np.zeros((inputs, states), np.bool_)
-    scores = np.zeros((inputs, states))
-    for state in range(states):
-        if problem.varies[state]:
-            kept, strength = problem.select(state)
-            for group, columns in enumerate(groups):
-                masks[columns, state] = kept[group]
-                scores[columns, state] = strength[group]
-        progress((state + 1) / states)
-    return masks, scores
 
 
 class Problem:
@@ -1468,13 +1399,13 @@ class Problem:
         if len(columns) < inputs:
             places = (columns[:, None] * count + np.arange(count)).ravel()
             features, squares = features[columns], squares[np.ix_(places, places)]
-        scores = score_pairs(features, squares, design.residual(rows))
+        score, sizes = score_pairs(features, squares, design.residual(rows))
         refused = self.pair_refused | design.paired[self.group_of][:, self.group_of]
-        score = np.where(refused[np.ix_(columns, columns)], -np.inf, scores.score)
+        score = np.where(refused[np.ix_(columns, columns)], -np.inf, score)
         a, b = np.unravel_index(int(score.argmax()), score.shape)
         if not score[a, b] > 0:
             return None
         loudest = np.maximum(score.max(axis=0), score.max(axis=1))
         worth = columns[np.sort(np.argsort(loudest)[::-1][:_RESCREENED])]
         first, second = int(self.group_of[columns[a]]), int(self.group_of[columns[b]])
-        return first, second, worth, int(scores.sizes[a, b])
+        return first, second, worth, int(sizes[a, b])
