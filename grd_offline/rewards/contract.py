@@ -197,8 +197,7 @@ class ConfigReader:
         """One of the values that are known."""
         value = self.take(name)
         if value not in known:
-            expected = " or ".join(str(item) for item in known)
-            raise ValueError(f"config: {name}: expected {expected}, got {value!r:.40}")
+            raise _describe(name, " or ".join(map(str, known)), value)
         return str(value)
 
     def whole(self, name: str, most: int = 2**20, least: int = 1) -> int:
@@ -209,9 +208,7 @@ class ConfigReader:
         """Read at most 16 whole numbers."""
         values = self.take(name)
         if not isinstance(values, list | tuple) or len(values) > 16:
-            raise ValueError(
-                f"config: {name}: expected at most 16 whole numbers, got {values!r:.40}"
-            )
+            raise _describe(name, "at most 16 whole numbers", values)
         return tuple(self._check_whole(name, value) for value in values)
 
     def indices(self, name: str, below: int) -> tuple[int, ...]:
@@ -228,7 +225,7 @@ class ConfigReader:
         """Read True or False."""
         value = self.take(name)
         if not isinstance(value, bool):
-            raise ValueError(f"config: {name}: expected true or false, got {value!r:.40}")
+            raise _describe(name, "true or false", value)
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -239,7 +236,7 @@ class ConfigReader:
         """Read a finite number."""
         value = self.take(name)
         if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
-            raise ValueError(f"config: {name}: expected a finite number, got {value!r:.40}")
+            raise _describe(name, "a finite number", value)
         return float(value)
 
     def done(self) -> None:
@@ -256,10 +253,12 @@ class ConfigReader:
     @staticmethod
     def _check_whole(name: str, value: Any, most: int = 2**20, least: int = 1) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(
-                f"config: {name}: expected a whole number from {least}, got {value!r:.40}"
-            )
+            raise _describe(name, f"a whole number from {least}", value)
         return value
+
+
+def _describe(name: str, expected: str, value: Any) -> ValueError:
+    return ValueError(f"config: {name}: expected {expected}, got {value!r:.40}")
 
 
 def check_names(field: str, names: Any) -> tuple[str, ...]:
@@ -310,9 +309,7 @@ def find_kind(name: object) -> type[RewardFunction]:
     if not isinstance(name, str) or name not in _KINDS:
         raise ValueError(f"kind: expected {', '.join(_KINDS)}, got {name!r:.40}")
     found = _KINDS[name]
-    if isinstance(found, tuple):
-        module, attribute = found
-        found = getattr(importlib.import_module(module), attribute)
-        assert isinstance(found, type)
-        _KINDS[name] = found
-    return found
+    if not isinstance(found, tuple):
+        return found
+    kind: type[RewardFunction] = getattr(importlib.import_module(found[0]), found[1])
+    return kind

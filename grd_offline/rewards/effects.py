@@ -13,7 +13,7 @@ Needs numpy, and torch only in `EffectModel.torch`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -204,9 +204,8 @@ class EffectModel(RewardFunction):
 
     def _check_effects(self) -> None:
         for effect in self.effects:
-            known = effect and effect[0] >= 0 and effect[-1] < len(self.columns)
-            rising = all(a < b for a, b in pairwise(effect))
-            if not known or not rising or len(effect) > _MAX_ORDER:
+            rising = all(a < b for a, b in pairwise((-1, *effect, len(self.columns))))
+            if not rising or not 1 <= len(effect) <= _MAX_ORDER:
                 raise ValueError(
                     f"effects: {effect!s:.80} is not 1 to {_MAX_ORDER} increasing inputs"
                 )
@@ -308,8 +307,7 @@ class EffectModel(RewardFunction):
 
         The constant and all terms of a step sum to its reward.
         """
-        inputs = self.select_inputs(batch)
-        groups = self.group_effects()
+        inputs, groups = self.select_inputs(batch), self.group_effects()
         places = [place for _, place, _ in self.effect_slices()]
         terms = np.zeros((len(groups), len(inputs)))
         for start in range(0, len(inputs), _TERM_BLOCK):
@@ -394,12 +392,12 @@ class EffectModel(RewardFunction):
     def take_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> Self:
         """The same function; ValueError where these are not the names of its own inputs."""
         super().take_names(observation_names, action_names)
-        named = tuple(observation_names), tuple(action_names)
-        if self.observation_names != named[0]:
-            raise ValueError("observation_names: expected those of the function")
-        if self.action_names != named[1]:
-            raise ValueError("action_names: expected those of the function")
-        return replace(self, observation_names=named[0], action_names=named[1])
+        named: dict[str, Any] = {"observation_names": tuple(observation_names)}
+        named["action_names"] = tuple(action_names)
+        for field_name, names in named.items():
+            if getattr(self, field_name) != names:
+                raise ValueError(f"{field_name}: expected those of the function")
+        return replace(self, **named)
 
     def effect_slices(self) -> Iterator[tuple[tuple[int, ...], slice, int]]:
         """Each effect with its place among the weights, and its size."""
@@ -437,7 +435,7 @@ class EffectModel(RewardFunction):
 
     @cached_property
     def _spread(self) -> _SpreadTable:
-        return _SpreadTable(self._grid, self.effect_slices(), self.factor, self.centres)
+        return _SpreadTable(self, self._grid)
 
     def _predict_block(self, rows: IntArray, parts: Array) -> Array:
         rewards = np.full(len(rows), self._offset)
@@ -505,35 +503,27 @@ def average_effects(first: EffectModel, second: EffectModel, difference: float) 
     factor[: len(first.weights), : first.factor.shape[1]] = first.factor / 2
     factor[len(first.weights) :, first.factor.shape[1] :] = second.factor / 2
 
-    def join(name: str) -> Array:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    def widen(name: str) -> float:
-        return float(max(getattr(part, name) * part.inflation**2 for part in parts))
-
+    joined = ("columns", "low", "high", "centres", "weights", "shares")
+    changes: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in joined
+    }
+    for name in ("weights", "shares"):
+        changes[name] = changes[name] / 2
+    for name in (f"{kind}_variance" for kind in ("noise", "hidden", "shared", "ended", "whole")):
+        changes[name] = float(max(getattr(part, name) * part.inflation**2 for part in parts))
+    changes["hidden_variance"] += difference / 4
     return replace(
         first,
-        columns=join("columns").astype(np.int64),
-        low=join("low"),
-        high=join("high"),
-        weights=join("weights") / 2,
-        centres=join("centres"),
-        shares=join("shares") / 2,
+        **changes,
         tables=np.concatenate([_resize(part.tables, grid, features) for part in parts]),
-        effects=first.effects
-        + tuple(tuple(i + shift for i in effect) for effect in second.effects),
+        effects=(*first.effects, *(tuple(i + shift for i in one) for one in second.effects)),
         sizes=first.sizes + second.sizes,
         constant=(first.constant + second.constant) / 2,
         factor=factor,
         residual_variance=max(part.residual_variance for part in parts),
         constant_variance=max(part.constant_variance for part in parts),
-        noise_variance=widen("noise_variance"),
         inflation=1.0,
-        hidden_variance=widen("hidden_variance") + difference / 4,
         lasting_share=min(part.lasting_share for part in parts),
-        shared_variance=widen("shared_variance"),
-        ended_variance=widen("ended_variance"),
-        whole_variance=widen("whole_variance"),
     )
 
 
@@ -619,30 +609,23 @@ def _as_wholes(name: str, values: Any) -> tuple[int, ...]:
 class _SpreadTable:
     """The posterior variance of a sum of effects, for many steps at once.
 
-        variance = |F^T (phi - centre)|^2,    phi: the products of features of `effects`
+        variance = |F^T (phi - centre)|^2,    phi: the products of features of all effects
 
     This is most of the work of relabelling, so it is done in float32, which keeps six digits: main
     effects share one matrix product, and each effect of several inputs adds one of its own.
     """
 
-    def __init__(
-        self,
-        grid: GridTables,
-        effects: Iterable[tuple[tuple[int, ...], slice, int]],
-        factor: Array,
-        centres: Array,
-    ) -> None:
-        """The inputs, place and size of each effect."""
-        inputs, features = len(grid.first), grid.values.shape[1]
+    def __init__(self, model: EffectModel, grid: GridTables) -> None:
+        inputs, features, factor = len(grid.first), grid.values.shape[1], model.factor
         if factor.shape[1] > factor.shape[0]:
             _, triangle = np.linalg.qr(factor.T)
             factor = triangle.T  # the same F F^T, with fewer columns
-        self._offset = (centres @ factor).astype(np.float32)
+        self._offset = (model.centres @ factor).astype(np.float32)
         self._values: AnyArray = grid.values.astype(np.float32)
         self._rises: AnyArray = grid.rises.astype(np.float32)
         mains = np.zeros((inputs, features, factor.shape[1]), np.float32)
         self._joint: list[tuple[tuple[int, ...], int, SingleArray]] = []
-        for effect, place, size in effects:
+        for effect, place, size in model.effect_slices():
             part = factor[place].astype(np.float32)
             if len(effect) == 1:
                 mains[effect[0], :size] += part

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import compress
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -225,7 +226,7 @@ class RewardModel:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder in full or not at all."""
-        write_model(folder, self._config(), self.function.tensors(), self._card())
+        write_model(folder, self._config(), self.function.tensors(), _write_card(self))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RewardModel:
@@ -235,7 +236,10 @@ class RewardModel:
 
     @classmethod
     def _read(cls, path: Path) -> RewardModel:
-        config = _read_config(path)
+        config = read_config(path / CONFIG, FORMAT, VERSION)
+        for field in ("function", "about"):
+            if not isinstance(config.get(field), dict):
+                raise DataError("expected an object", file=path / CONFIG, field=field)
         try:
             kind = find_kind(config["function"]["kind"])
             expected = kind.expected_tensors(config["function"], read_shapes(path))
@@ -249,8 +253,7 @@ class RewardModel:
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any], function: RewardFunction) -> RewardModel:
-        columns = config.get("label_columns", {})
-        if not isinstance(columns, dict):
+        if not isinstance(columns := config.get("label_columns", {}), dict):
             raise ValueError("label_columns: expected an object")
         observation_names, action_names = (
             read_names(check_names(field, config[field]), columns.get(field)) for field in _NAMES
@@ -279,16 +282,6 @@ class RewardModel:
             "function": self.function.config(),
         }
 
-    def _card(self) -> str:
-        return write_card(
-            self.about or {},
-            function=self.function,
-            observation_names=self.observation_names,
-            action_names=self.action_names,
-            masks={field: getattr(self, field).tolist() for field in _MASKS},
-            knows_std=self.function.knows_std or self.step_std is not None,
-        )
-
 
 def check_predicted(rewards: Array) -> Array:
     """Refuse rewards that only a damaged model gives."""
@@ -311,15 +304,6 @@ def _read_std(value: Any) -> float | None:
     if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"step_std: expected a number of at least 0 or null, got {value!r:.40}")
     return float(value)
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    config = read_config(path, FORMAT, VERSION)
-    for field in ("function", "about"):
-        if not isinstance(config.get(field), dict):
-            raise DataError("expected an object", file=path, field=field)
-    return config
 
 
 _DATA = {
@@ -346,34 +330,21 @@ _QUALITY = {
 }
 
 
-def _tell_unit(function: RewardFunction) -> str:
-    unit = function.outcome.unit
-    return f"\n\n{fill(unit, 88)}" if unit else ""
-
-
-def write_card(
-    about: Mapping[str, Any],
-    *,
-    function: RewardFunction,
-    observation_names: Sequence[str],
-    action_names: Sequence[str],
-    masks: Mapping[str, Sequence[int]],
-    knows_std: bool,
-) -> str:
+def _write_card(model: RewardModel) -> str:
     """The card as Markdown; entries of `about` that are not known here appear under their name."""
-    parents = [
-        *_chosen(observation_names, masks["state_mask"]),
-        *_chosen(action_names, masks["action_mask"]),
-        *(["terminated"] if function.needs_termination else []),
-    ]
-    compact = _chosen(observation_names, masks["compact_mask"])
-    states, actions = len(observation_names), len(action_names)
-    known = {*_DATA, *_FIT, *_QUALITY}
-    other = {name: name for name in about if name not in known}
+    about, function = model.about or {}, model.function
+    states, actions = model.observation_names, model.action_names
+    parents = [*compress(states, model.state_mask), *compress(actions, model.action_mask)]
+    if function.needs_termination:
+        parents.append("terminated")
+    knows_std = function.knows_std or model.step_std is not None
+    wide = len(states), len(actions)
+    unit = f"\n\n{fill(function.outcome.unit, 88)}" if function.outcome.unit else ""
+    other = {name: name for name in about if name not in {*_DATA, *_FIT, *_QUALITY}}
     return f"""# Reward model
 
 The reward of a step, learned from returns of whole episodes by grd-offline:
-{function.description}.{_tell_unit(function)}
+{function.description}.{unit}
 
 ## Use
 
@@ -383,17 +354,17 @@ from grd_offline import RewardModel
 {_write_usage(function, knows_std)}
 ```
 
-Observations are (N, {states}), actions (N, {actions}), both in the units of the data; discrete
-actions are one-hot.{_write_terminations(function)}
+Observations are (N, {wide[0]}), actions (N, {wide[1]}), both in the units of the data; discrete
+actions are one-hot.{_TERMINATIONS if function.needs_termination else ""}
 `model.compact_mask` says which dimensions a policy needs.
 
 | | |
 |---|---|
-| observations | {_listed(observation_names)} |
-| actions | {_listed(action_names)} |
-| the reward is a function of | {describe_inputs(function)} |
+| observations | {_listed(states)} |
+| actions | {_listed(actions)} |
+| the reward is a function of | {_describe_inputs(function)} |
 | the reward depends on | {_listed(parents) or "nothing: it is the same everywhere"} |
-| the compact state | {_listed(compact) or "nothing"} |
+| the compact state | {_listed(compress(states, model.compact_mask)) or "nothing"} |
 
 ## What it was learned from
 
@@ -413,7 +384,7 @@ episode. Adding h(next state) - h(state) changes every step and no return. Far f
 """
 
 
-def describe_inputs(function: RewardFunction) -> str:
+def _describe_inputs(function: RewardFunction) -> str:
     """Describe the inputs of the reward in words."""
     if function.at_midpoint:
         said = "R(s, a, s'), at the midpoint (s + s')/2 of each transition"
@@ -430,19 +401,10 @@ def _write_bands(function: RewardFunction, knows_std: bool) -> str:
     """Write the conditions of the standard deviation of a step."""
     if not knows_std:
         return ""
-    outcome = function.outcome
-    bands = describe_bands(outcome, function.knows_std)
-    said = f"The interval of a {outcome.singular} says nothing about single steps. {bands}"
+    bands = describe_bands(function.outcome, function.knows_std)
+    kind = function.outcome.singular
+    said = f"The interval of a {kind} says nothing about single steps. {bands}"
     return f"\n{fill(said, 98)}\n"
-
-
-def _write_terminations(function: RewardFunction) -> str:
-    if not function.needs_termination:
-        return ""
-    return (
-        " Terminations are (N,), True where the episode terminated at\n"
-        "that step, False everywhere else, also where it was truncated."
-    )
 
 
 def _write_usage(function: RewardFunction, knows_std: bool) -> str:
@@ -465,17 +427,15 @@ def _write_usage(function: RewardFunction, knows_std: bool) -> str:
     return "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
 
 
+_TERMINATIONS = """ Terminations are (N,), True where the episode terminated at
+that step, False everywhere else, also where it was truncated."""
 _ONLINE = """By `grd-offline train-online`, from the returns of a policy's own episodes while it
 was trained. Every setting is in `settings.json` of the run, three folders up.
 
 """
 
 
-def _chosen(names: Sequence[str], mask: Sequence[int]) -> list[str]:
-    return [name for name, on in zip(names, mask, strict=True) if on]
-
-
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(as_plain(name) for name in names)
 
 
@@ -522,26 +482,19 @@ def read_columns(field: str, values: ArrayLike, names: Sequence[str]) -> NDArray
 
 def _select(field: str, frame: Any, given: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
     """Columns of a data frame in the order of the names."""
-    found, missing = [], []
+    found = []
     for name in names:
         if name in given:
-            found.append(_as_numbers(field, frame[name], name))
+            try:
+                found.append(np.asarray(frame[name], np.float64))
+            except (TypeError, ValueError):
+                raise DataError(f"column {name}: expected numbers", field=field) from None
         elif isinstance(name, LabelName) and name.column in given:
             found.append(_mark_label(field, frame[name.column], name, names))
         else:
-            missing.append(name)
-    if missing:
-        raise DataError(
-            f"there is no column {missing[0]!r}; {_list(names)}; got: {_join(given)}", field=field
-        )
+            reason = f"there is no column {name!r}; {_list(names)}; got: {_join(given)}"
+            raise DataError(reason, field=field)
     return np.stack(found, 1) if found else np.zeros((len(frame), 0))
-
-
-def _as_numbers(field: str, column: Any, name: str) -> NDArray[Any]:
-    try:
-        return np.asarray(column, np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"column {name}: expected numbers", field=field) from None
 
 
 def _mark_label(field: str, column: Any, name: LabelName, names: Sequence[str]) -> Array:

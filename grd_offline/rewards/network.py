@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -111,19 +112,13 @@ class NetworkFunction(RewardFunction):
     def config(self) -> dict[str, Any]:
         """Plain JSON: kind and sizes of the net."""
         net = self.module.net
-        sizes: dict[str, Any]
+        columns, members = self.module.columns.tolist(), len(self.module.mask)
+        shared = {"uses_next": self.needs_next, "columns": columns, "members": members}
+        config = super().config() | shared
         if isinstance(net, PairRewardNet):
-            sizes = {"net": "pair", "features": net.features}
-        else:
-            hidden = [int(weight.shape[-1]) for weight in net.stack.weights[:-1]]
-            sizes = {"net": "dense", "hidden": hidden, "activation": net.stack.activation}
-        return {
-            **super().config(),
-            "uses_next": self.needs_next,
-            "columns": self.module.columns.tolist(),
-            "members": len(self.module.mask),
-            **sizes,
-        }
+            return config | {"net": "pair", "features": net.features}
+        hidden = [int(weight.shape[-1]) for weight in net.stack.weights[:-1]]
+        return config | {"net": "dense", "hidden": hidden, "activation": net.stack.activation}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Return all weights as float32."""
@@ -139,21 +134,21 @@ class NetworkFunction(RewardFunction):
         check_tensors(cls.expected_tensors(config), tensors)
         if (tensors["std"] <= 0).any():
             raise ValueError("tensors: std: expected numbers above 0")
-        plan = _read_network(config, cls.kind)
+        build, _, states, actions = _read_network(config, cls.kind)
         # A new net draws random weights, which are replaced: the random state stays as it was.
         before = torch.get_rng_state()
-        module = plan.build()
+        module = build()
         torch.set_rng_state(before)
         module.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()})
-        return cls(module, states=plan.states, actions=plan.actions)
+        return cls(module, states=states, actions=actions)
 
     @classmethod
     def expected_tensors(
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every tensor, without taking memory for them."""
-        shapes_of = _read_network(config, cls.kind).shapes
-        return {name: ("float32", shape) for name, shape in shapes_of.items()}
+        _, found, *_ = _read_network(config, cls.kind)
+        return {name: ("float32", shape) for name, shape in found.items()}
 
 
 def _fill_block(part: NDArray[Any]) -> Tensor:
@@ -162,17 +157,11 @@ def _fill_block(part: NDArray[Any]) -> Tensor:
     return torch.from_numpy(block)
 
 
-class _NetworkPlan(NamedTuple):
-    """The network that a config describes: checked, but not made yet."""
-
-    build: Callable[[], NetworkReward]
-    shapes: dict[str, tuple[int, ...]]
-    """The shape of every tensor that the module will have."""
-    states: int
-    actions: int
-
-
-def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
+def _read_network(
+    config: Mapping[str, Any], kind: str
+) -> tuple[Callable[[], NetworkReward], dict[str, tuple[int, ...]], int, int]:
+    """A function that makes the network of a config, which is checked here, the shapes of all its
+    tensors, and the numbers of states and actions."""
     read = ConfigReader(config, kind)
     states, actions = read.whole("states"), read.whole("actions", least=0)
     members = read.whole("members")
@@ -195,22 +184,17 @@ def _read_network(config: Mapping[str, Any], kind: str) -> _NetworkPlan:
         shapes |= dict.fromkeys(("net.rates", "net.shifts", "net.centre"), each)
         shapes |= {"net.main": (members, 1, total), "net.pairs": (members, total, total)}
         shapes["net.constant"] = (members, 1)
-
-        def make() -> PairRewardNet:
-            return PairRewardNet(members, inputs, features=features)
+        make = partial(PairRewardNet, members, inputs, features=features)
     else:
         hidden = read.wholes("hidden")
         activation = read.choice("activation", ("relu", "silu", "tanh"))
         for layer, (rows, columns_out) in enumerate(pairwise((inputs, *hidden, 1))):
             shapes[f"net.stack.weights.{layer}"] = (members, rows, columns_out)
             shapes[f"net.stack.biases.{layer}"] = (members, 1, columns_out)
-
-        def make() -> RewardNet:
-            return RewardNet(members, inputs, hidden=hidden, activation=activation)
-
+        make = partial(RewardNet, members, inputs, hidden=hidden, activation=activation)
     read.done()
 
     def build() -> NetworkReward:
         return NetworkReward(make(), members=members, columns=columns, needs_next=needs_next)
 
-    return _NetworkPlan(build, shapes, states, actions)
+    return build, shapes, states, actions
