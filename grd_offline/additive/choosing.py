@@ -96,11 +96,9 @@ class EffectChooser:
 
     def choose(self) -> Chosen:
         """Search for effects; again where some returns turn out to be far from any reward."""
-        found = self.search()
-        first, start = found, self.data.weights
-        sharp = self._sharpen(found)
-        before = self._find_errors(sharp)
-        weighed = sharp
+        first = found = self.search()
+        start, sharp = self.data.weights, self._sharpen(first)
+        before, weighed = self._find_errors(sharp), sharp
         for _ in range(BARS.weight_rounds):
             if not self._weigh(weighed):
                 break
@@ -158,28 +156,29 @@ class EffectChooser:
             self.data.reweight(weights)
             small = [e for e in selection.effects if len(e) < 3]
             switches = [e for e in small if is_switch(self.data, e)]
-            bank = self.data.build_bank(
-                [e for e in small if e not in switches], self.settings.basis
-            )
+            smooth = [e for e in small if e not in switches]
+            bank = self.data.build_bank(smooth, self.settings.basis)
             bank.update(self.data.build_bank(switches, 1))
             selection = bank.fit(list(bank), selection.start, self.rules)
         return bool(np.abs(self.data.weights - start).max() >= BARS.settled_weight)
 
-    def measure(self, effects: Sequence[Effect], start: Selection) -> float:
-        """Log evidence of some effects with the larger basis, and of terminating."""
-        bank = self.build_final(effects)
-        rules = replace(self.rules, noise_floor=self.settings.noise_floor)
-        return bank.fit(list(bank), start.start, rules).fit.evidence
-
-    def measure_switches(
-        self, effects: Sequence[Effect], switches: Sequence[Effect], start: Selection
+    def measure(
+        self,
+        effects: Sequence[Effect],
+        start: Selection,
+        switches: Sequence[Effect] | None = None,
     ) -> float:
-        """Measure the log evidence with these switches, and with others if they gain evidence."""
+        """Log evidence of some effects with the larger basis, and of terminating.
+
+        Given `switches`, it is that with these, and with others if they gain evidence.
+        """
         bank = self.build_final(effects)
-        bank.update(self.data.build_bank(switches, 1))
+        bank.update(self.data.build_bank(switches or (), 1))
         rules = replace(self.rules, noise_floor=self.settings.noise_floor)
-        fitted = drop_idle(bank, bank.fit(list(bank), start.start, rules), rules)
-        return add_switches(self.data, fitted, bank, rules).fit.evidence
+        fitted = bank.fit(list(bank), start.start, rules)
+        if switches is not None:
+            fitted = add_switches(self.data, drop_idle(bank, fitted, rules), bank, rules)
+        return fitted.fit.evidence
 
     def build_final(self, effects: Sequence[Effect]) -> EffectBank:
         """Columns of these effects with the larger basis; terminating is always among them."""
@@ -433,16 +432,10 @@ def is_switch(data: ColumnSource, effect: Effect) -> bool:
 
 def translate_switch(data: ColumnSource, effect: Effect, source: ColumnSource) -> Effect:
     """The switch of another source as one of this, with the same thresholds."""
-    first, basis = len(data.basis.columns), source.basis
-    places = list(effect)
-    data.basis = data.basis.join(
-        InputBasis(
-            basis.columns[places],
-            basis.low[places],
-            basis.high[places],
-            basis.tables[places, :, :1],
-        )
-    )
+    first, basis, places = len(data.basis.columns), source.basis, list(effect)
+    ends = basis.low[places], basis.high[places]
+    tables = basis.tables[places, :, :1]
+    data.basis = data.basis.join(InputBasis(basis.columns[places], *ends, tables))
     return tuple(range(first, first + len(places)))
 
 

@@ -92,11 +92,7 @@ def iterate_segments(
 
 
 def sample_steps(
-    episodes: EpisodeSet,
-    state_at: str,
-    limit: int,
-    rng: np.random.Generator,
-    still: Still = None,
+    episodes: EpisodeSet, state_at: str, limit: int, rng: np.random.Generator, still: Still = None
 ) -> Array:
     """(step, column) at most `limit` steps, drawn evenly at random from the episodes."""
     total = episodes.total_steps
@@ -107,9 +103,7 @@ def sample_steps(
             inputs = inputs[rng.random(len(inputs)) < limit / total]
         kept.append(inputs)
     sample = np.concatenate(kept)
-    if not len(sample):
-        sample = join_inputs(episodes[0], state_at, still)
-    return sample
+    return sample if len(sample) else join_inputs(episodes[0], state_at, still)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +201,8 @@ def sum_features(
         features = lookup.evaluate(segment.inputs)
         weighted = features * segment.weights[:, None, None]
         for order in groups.keys() - {1}:
-            sums[order][row] = _SUMMERS[order](weighted, features, places[order])
+            combine = _sum_pairs if order == 2 else _sum_joint
+            sums[order][row] = combine(weighted, features, places[order])
     return {e: sums[order][:, k] for order, g in groups.items() for k, e in enumerate(g)}
 
 
@@ -253,9 +248,6 @@ def _sum_joint(weighted: Array, features: Array, where: IntArray) -> Array:
         block = (joint.T @ others.reshape(steps, -1)).reshape(size * size, len(members), -1)
         sums[members] = block.transpose(1, 0, 2).reshape(len(members), -1)
     return sums
-
-
-_SUMMERS = {2: _sum_pairs, 3: _sum_joint, 4: _sum_joint}
 
 
 class Motion(NamedTuple):
@@ -322,11 +314,8 @@ class NoiseKind:
 def find_noise(errors: Array, constant: Array, scale: Array) -> NoiseKind:
     """The kind of noise that makes these errors likely, each divided by its root of a weight."""
     short, long = np.quantile(constant**2, [0.1, 0.9])
-    if (
-        len(errors) < BARS.fewest_for_noise
-        or long < BARS.noise_lengths * short
-        or not (errors**2).sum() > 0
-    ):
+    is_short = len(errors) < BARS.fewest_for_noise
+    if is_short or long < BARS.noise_lengths * short or not (errors**2).sum() > 0:
         return NoiseKind()
     kinds = [NoiseKind()]
     kinds += [NoiseKind(shared=float(ratio / (constant**2).mean())) for ratio in _GRID]

@@ -53,7 +53,7 @@ about those of the next step, as in a table whose rows are drawn anew, every eff
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,13 +242,10 @@ def measure_interactions(
     nothing = np.zeros(len(data.transitions)), 0.0
     if not last.effects:
         return nothing
-    cosines = _Cosines(data, sorted({data.column(i) for i in last.inputs}))
+    evaluate = _draw_cosines(data, sorted({data.column(i) for i in last.inputs}))
     every = -(-data.episodes.total_steps // _SUMMED)
     sums = np.stack(
-        [
-            every * one.weights[::every] @ cosines.evaluate(one.inputs[::every])
-            for one in data.segments()
-        ]
+        [every * one.weights[::every] @ evaluate(one.inputs[::every]) for one in data.segments()]
     )
     columns, average = data.equations.remove_constant(sums * data.equations.scale[:, None])
     fit = last.fit
@@ -263,32 +260,35 @@ def measure_interactions(
         return nothing
     steps = data.take(data.transitions, data.state_at)
     known = compute_features(data, bank, last.effects, steps)
-    extra = cosines.evaluate(steps) - average
+    extra = evaluate(steps) - average
     return measure_growth(fit, grown, known, extra), 1 - grown.noise / fit.noise
 
 
-class _Cosines:
-    """Random cosines of three of some columns each; the sum of their squares is 1 on average."""
+def _draw_cosines(
+    data: ColumnSource, columns: Sequence[int]
+) -> Callable[[Array], NDArray[np.float32]]:
+    """Random cosines (step, cosine) of three of some columns each, as a function of the inputs.
 
-    def __init__(self, data: ColumnSource, columns: Sequence[int]) -> None:
-        self.columns = list(columns)
-        values = data.probe[:, self.columns]
-        middle, spread = values.mean(0), values.std(0)
-        rng = np.random.default_rng(_SEED)
-        count = min(BARS.cosine_inputs, len(self.columns))
-        slopes = np.zeros((len(self.columns), BARS.cosines))
-        for cosine in range(BARS.cosines):
-            chosen = rng.permutation(len(self.columns))[:count]
-            length = rng.choice(_LENGTHS) * np.sqrt(count)
-            slopes[chosen, cosine] = rng.standard_normal(count) / length
-        slopes /= np.where(spread > 0, spread, 1.0)[:, None]
-        self.slopes = slopes.astype(np.float32)
-        self.shifts = (rng.uniform(0, 2 * np.pi, BARS.cosines) - middle @ slopes).astype(np.float32)
+    The sum of their squares is 1 on average.
+    """
+    values = data.probe[:, columns]
+    middle, spread = values.mean(0), values.std(0)
+    rng = np.random.default_rng(_SEED)
+    count = min(BARS.cosine_inputs, len(columns))
+    slopes = np.zeros((len(columns), BARS.cosines))
+    for cosine in range(BARS.cosines):
+        chosen = rng.permutation(len(columns))[:count]
+        length = rng.choice(_LENGTHS) * np.sqrt(count)
+        slopes[chosen, cosine] = rng.standard_normal(count) / length
+    slopes /= np.where(spread > 0, spread, 1.0)[:, None]
+    shifts = (rng.uniform(0, 2 * np.pi, BARS.cosines) - middle @ slopes).astype(np.float32)
+    slopes = slopes.astype(np.float32)
 
-    def evaluate(self, inputs: Array) -> NDArray[np.float32]:
-        """Evaluate the cosines: (step, cosine)."""
-        angles = inputs[:, self.columns].astype(np.float32) @ self.slopes + self.shifts
+    def evaluate(inputs: Array) -> NDArray[np.float32]:
+        angles = inputs[:, columns].astype(np.float32) @ slopes + shifts
         return np.asarray(np.cos(angles) * np.float32(np.sqrt(2 / BARS.cosines)))
+
+    return evaluate
 
 
 EARLIER, LATER, TIME = "earlier steps", "later steps", "the time within an episode"
@@ -361,33 +361,19 @@ def _sum_parts(data: ColumnSource, last: Selection, bank: EffectBank) -> tuple[A
         parts = np.add.reduceat(features * last.fit.weights, starts, axis=1)
         count, weights = len(parts), segment.weights
         time = _LONGEST * ((np.arange(count) + 0.5) / count - 0.5)
-        arriving = _arrive(count)
+        # Of a late effect of each step, the share that arrives before the episode ends.
+        remaining = np.arange(count)[::-1]
+        arriving = np.array([1.0 - np.float64(decay) ** remaining for decay in DECAYS])
         factors = np.concatenate([arriving, arriving[:, ::-1], time[None]])
         own.append(weights @ parts)
         sums.append((weights * factors) @ parts)
-        changes = (*_compare_late(parts), *_compare_late(parts[::-1]), parts)
-        errors += np.array([(one**2).sum(0) for one in changes])
+        # What acted before the first step is not known. Effects have mean 0.
+        late = [one - delay(one, decay) for one in (parts, parts[::-1]) for decay in DECAYS]
+        errors += np.array([(one**2).sum(0) for one in (*late, parts)])
         steps += count
     # An effect that acts late is missing where it acts, and is there where it does not.
     halves = np.array([1.0 if kind == TIME else 0.5 for kind, _ in _CANDIDATES])
     return np.array(own), np.stack(sums, 1), halves[:, None] * errors / max(steps, 1)
-
-
-def _arrive(count: int) -> Array:
-    """(decay, step) the share of a late effect of each step that arrives before the episode ends.
-
-    Nothing of the last step does, and of the one before 1 - decay.
-    """
-    remaining = np.arange(count)[::-1]
-    return np.array([1.0 - np.float64(decay) ** remaining for decay in DECAYS])
-
-
-def _compare_late(parts: Array) -> list[Array]:
-    """Per decay: (step, effect) each effect at its own step, less what comes late at this step.
-
-    What acted before the first step is not known. Effects have mean 0.
-    """
-    return [parts - delay(parts, decay) for decay in DECAYS]
 
 
 def delay(parts: Array, decay: float) -> Array:
@@ -405,12 +391,7 @@ def delay(parts: Array, decay: float) -> Array:
 
 
 def _measure(
-    data: ColumnSource,
-    fit: Posterior,
-    tried: Array,
-    own: Array,
-    sizes: Array,
-    price: float,
+    data: ColumnSource, fit: Posterior, tried: Array, own: Array, sizes: Array, price: float
 ) -> tuple[float, float]:
     """The gain of what gains most beyond the effect at its own step, and its variance per step if
     that exceeds a price. `tried` (row, decay and effect), `sizes` (decay, effect)."""

@@ -170,6 +170,8 @@ class EvidenceProblem:
         self.columns, self.sizes, self.target = columns, tuple(sizes), target
         rows, width = columns.shape
         self.primal = width < rows or width == 0
+        self._step = self._solve_primal if self.primal else self._solve_dual
+        """Posterior, and the factors by which the fixed point moves variances and noise."""
         self.power = float(target @ target)
         self.gram = columns.T @ columns if self.primal else None
         self.moment = columns.T @ target
@@ -211,10 +213,6 @@ class EvidenceProblem:
             if abs(rise) < tolerance:
                 break
         return best
-
-    def _step(self, variances: Array, noise: float) -> tuple[Posterior, Array, float]:
-        """Posterior, and the factors by which the fixed point moves variances and noise."""
-        return (self._solve_primal if self.primal else self._solve_dual)(variances, noise)
 
     def _solve_primal(self, variances: Array, noise: float) -> tuple[Posterior, Array, float]:
         assert self.gram is not None
@@ -417,19 +415,14 @@ class SearchRules:
     """An effect is added only if it gains more than this."""
     new_input: float
     """Further gain for each input of the effect that no other effect has yet."""
-    add_share: float
-    """Fraction of the best gain of a round. Effects that gain less wait for the next round."""
     add_most: int
     """Largest number of effects that are added in one round."""
-    rounds: int
     drop_loss: float
     """An effect is dropped if the evidence would fall by less than this."""
     gain_share: float
     """Fraction of the evidence gained so far. Both thresholds are at least this."""
     noise_floor: float
     """Smallest noise, as a share of the target's variance."""
-    iterations: int
-    """Number of iterations of the fixed point in each fit."""
     hasty: bool = False
     """Whether to take short cuts where there are many columns or many inputs."""
     inputs: int = 1
@@ -523,7 +516,7 @@ class EffectBank(dict[Effect, Block]):
         first = np.array([known.get(e, one) for e, one in zip(effects, even, strict=True)])
         if iterations is None:
             is_wide = rules.hasty and every.shape[1] > BARS.many_columns
-            iterations = rules.iterations // 5 if is_wide else rules.iterations
+            iterations = BARS.iterations // 5 if is_wide else BARS.iterations
         fit = problem.maximise(
             first, noise, floor=rules.noise_floor, iterations=iterations, free=free
         )
@@ -567,8 +560,8 @@ def search_forward(
     """Add what gains evidence, refit, drop what carries none; until nothing gains."""
     chosen = start
     dropped: set[Effect] = set()
-    for turn in range(rules.rounds):
-        progress(turn / rules.rounds)
+    for turn in range(BARS.rounds):
+        progress(turn / BARS.rounds)
         left = [e for e in candidates if e not in set(chosen.effects) and e not in dropped]
         if not left:
             break
@@ -581,7 +574,7 @@ def search_forward(
         gains -= rules.price_new(left, chosen)
         order = np.argsort(-gains, kind="stable")[: rules.add_most]
         least = max(rules.add_gain, rules.gain_share * (chosen.fit.evidence - bank.null_evidence))
-        order = order[gains[order] > max(least, rules.add_share * gains[order[0]])]
+        order = order[gains[order] > max(least, BARS.add_share * gains[order[0]])]
         if not len(order):
             break
         new = [left[k] for k in order]
@@ -748,7 +741,7 @@ def average_models(
             noises.append(noise)
             counts += state >= 0
             totals[state >= 0] += _VARIANCES[state[state >= 0]]
-            for one in prior.find_columns(np.flatnonzero(state >= 0).tolist()):
+            for one in sorted(prior.find_columns(np.flatnonzero(state >= 0).tolist())):
                 inclusion[one] = inclusion.get(one, 0.0) + 1
     draws = len(noises)
     often = np.flatnonzero(counts >= BARS.rare * draws)
@@ -768,44 +761,25 @@ def compress(block: Array) -> Array:
     return np.asarray((left * values)[:, : min(count, BARS.most_directions)])
 
 
-def _log_level_prior() -> Array:
-    """(level, variance) log probability of each variance about each level."""
-    gap = (np.log2(_VARIANCES) - _LEVELS[:, None]) / BARS.prior_width
-    weights = np.exp(-0.5 * gap**2)
-    return np.asarray(np.log(weights / weights.sum(1, keepdims=True)))
-
-
 class _Prior:
     """Log probability of a set of effects."""
 
     def __init__(self, inputs: Sequence[set[int]], columns: int) -> None:
-        self.bits = [sum(1 << one for one in own) for own in inputs]
-        self.columns = columns
-        self.is_main = [len(own) == 1 for own in inputs]
-        self.levels = _log_level_prior()
-        self._known: dict[tuple[int, int, int], float] = {}
+        self.inputs, self.columns = inputs, columns
+        gap = (np.log2(_VARIANCES) - _LEVELS[:, None]) / BARS.prior_width
+        weights = np.exp(-0.5 * gap**2)
+        self.levels = np.log(weights / weights.sum(1, keepdims=True))
+        """(level, variance) log probability of each variance about each level."""
 
-    def find_columns(self, included: Sequence[int]) -> list[int]:
+    def find_columns(self, included: Sequence[int]) -> set[int]:
         """Columns of all these effects."""
-        bits = self._join(included)
-        return [one for one in range(bits.bit_length()) if bits >> one & 1]
-
-    def _join(self, included: Sequence[int]) -> int:
-        bits = 0
-        for k in included:
-            bits |= self.bits[k]
-        return bits
+        return set().union(*(self.inputs[k] for k in included))
 
     def measure(self, included: Sequence[int]) -> float:
         """The log probability that these effects are there, and no others."""
-        active = self._join(included).bit_count()
-        mains = sum(self.is_main[k] for k in included)
-        key = active, mains, len(included) - mains
-        if key not in self._known:
-            self._known[key] = self._compute(*key)
-        return self._known[key]
-
-    def _compute(self, active: int, mains: int, joint: int) -> float:
+        active = len(self.find_columns(included))
+        mains = sum(len(self.inputs[k]) == 1 for k in included)
+        joint = len(included) - mains
         share = min(0.5, BARS.prior_pairs / max(active - 1, 1))
         value = active * np.log(BARS.prior_input) + (self.columns - active) * np.log(
             1 - BARS.prior_input

@@ -92,12 +92,9 @@ class ClosedFormSettings(Settings):
         return SearchRules(
             add_gain=self.add_gain,
             new_input=self.new_input,
-            add_share=BARS.add_share,
             add_most=BARS.add_most,
-            rounds=BARS.rounds,
             drop_loss=self.drop_loss,
             gain_share=self.gain_share,
             noise_floor=self.search_floor,
-            iterations=BARS.iterations,
             hasty=self.hasty,
         )

@@ -179,10 +179,10 @@ class _MomentSearch:
             if chooser.data.noise != noise:
                 chooser.data.take_noise(noise)
             chooser.data.reweight(weights)
-            self.evidence[moment] = chooser.measure_switches(
+            self.evidence[moment] = chooser.measure(
                 chooser.data.translate(effects, source),
-                [choosing.translate_switch(chooser.data, effect, source) for effect in switches],
                 last.found[0],
+                [choosing.translate_switch(chooser.data, effect, source) for effect in switches],
             )
         better = prefer(self.evidence, jumps=self.jumps)
         if better == best:
