@@ -634,7 +634,16 @@ def fit_dynamics_model(
     settings = settings or DynamicsModelSettings()
     rng = rng if rng is not None else np.random.default_rng(0)
     transitions = draw_transitions(episodes, settings.max_transitions, rng)
-    masks = check_dynamics_masks(episodes, state_to_state, action_to_state)
+    states, actions = np.asarray(state_to_state), np.asarray(action_to_state)
+    sizes = {"state_to_state": (states, episodes.state_size)}
+    sizes["action_to_state"] = actions, episodes.action_size
+    for name, (mask, rows) in sizes.items():
+        if mask.shape != (rows, episodes.state_size):
+            expected = (rows, episodes.state_size)
+            raise ValueError(f"{name}: expected shape {expected}, got {mask.shape}")
+        if not np.isin(mask, (0, 1)).all():
+            raise ValueError(f"{name}: expected 0 and 1 only")
+    masks = np.concatenate([states, actions]).astype(np.bool_)
     return fit_to_transitions(transitions, masks, episodes, settings, rng, progress)
 
 
@@ -669,25 +678,6 @@ def compare_masks(
         "masked": measure(state_to_state, action_to_state, 0.0, 0.3),
         "unmasked": measure(*everything, 0.3, 1.0),
     }
-
-
-def check_dynamics_masks(
-    episodes: EpisodeSet, state_to_state: ArrayLike, action_to_state: ArrayLike
-) -> BoolArray:
-    """(state + action, state): both masks in one, shapes and values checked."""
-    size = episodes.state_size
-    masks = []
-    for name, mask, rows in (
-        ("state_to_state", state_to_state, size),
-        ("action_to_state", action_to_state, episodes.action_size),
-    ):
-        array = np.asarray(mask)
-        if array.shape != (rows, size):
-            raise ValueError(f"{name}: expected shape {(rows, size)}, got {array.shape}")
-        if not np.isin(array, (0, 1)).all():
-            raise ValueError(f"{name}: expected 0 and 1 only")
-        masks.append(array.astype(np.bool_))
-    return np.concatenate(masks)
 
 
 def fit_to_transitions(
@@ -725,19 +715,14 @@ def fit_to_transitions(
         metrics={},
         settings=settings,
     )
-    return _with_residuals(_without_failures(bare, held_out), training, held_out)
-
-
-def _without_failures(model: DynamicsModel, held_out: Transitions) -> DynamicsModel:
-    """Replace a regression by the mean if it does worse than the mean on held-out data.
-
-    States that hardly ever move, such as contact forces, are fitted to a handful of transitions.
-    """
-    change = held_out.targets - model.find_center(held_out.inputs)
-    plain = ((change / model.target_scale) ** 2).mean(axis=0)
-    residuals = model.find_residuals(held_out.inputs, held_out.targets)
+    # A regression gives way to the mean if it does worse than the mean on held-out data. States
+    # that hardly ever move, such as contact forces, are fitted to a handful of transitions.
+    change = held_out.targets - bare.find_center(held_out.inputs)
+    plain = ((change / bare.target_scale) ** 2).mean(axis=0)
+    residuals = bare.find_residuals(held_out.inputs, held_out.targets)
     failed = (residuals**2).mean(axis=0) > plain
-    return replace(model, weights=np.where(failed[model.terms[:, 0]], 0.0, model.weights))
+    bare = replace(bare, weights=np.where(failed[bare.terms[:, 0]], 0.0, bare.weights))
+    return _with_residuals(bare, training, held_out)
 
 
 class _Regression:
@@ -922,7 +907,13 @@ def _with_residuals(
     std = np.maximum(np.sqrt((residuals**2).mean(axis=0)) * growth, floor)
     plain = simple, np.zeros_like(simple), np.repeat(std[:, None], COMPONENTS, axis=1)
     mixed = tuple(part.copy() for part in plain)
-    odd = np.flatnonzero(_is_odd(residuals) & ~bare.persistent)
+    # Clearly not Gaussian, by skewness and kurtosis.
+    centred = residuals - residuals.mean(axis=0)
+    centred = centred / np.maximum(centred.std(axis=0), 1e-30)
+    skewness, kurtosis = (centred**3).mean(axis=0), (centred**4).mean(axis=0) - 3
+    spread = np.sqrt(6 / len(residuals))
+    is_odd = (np.abs(skewness) > 4 * spread) | (np.abs(kurtosis) > 8 * spread)
+    odd = np.flatnonzero(is_odd & ~bare.persistent)
     found = _fit_mixture(residuals[:, odd] * growth[odd], floor[odd])
     for part, new in zip(mixed, found, strict=True):
         part[odd] = new
@@ -932,15 +923,6 @@ def _with_residuals(
     weights, means, stds = (np.where(better, m, p) for m, p in zip(mixed, plain, strict=True))
     model = replace(bare, mixture_weights=weights, mixture_means=means, mixture_stds=stds)
     return replace(model, metrics=_measure(model, training, held_out))
-
-
-def _is_odd(residuals: Array) -> BoolArray:
-    """Find the columns that are clearly not Gaussian, by skewness and kurtosis."""
-    centred = residuals - residuals.mean(axis=0)
-    centred = centred / np.maximum(centred.std(axis=0), 1e-30)
-    skewness, kurtosis = (centred**3).mean(axis=0), (centred**4).mean(axis=0) - 3
-    spread = np.sqrt(6 / len(residuals))
-    return np.asarray((np.abs(skewness) > 4 * spread) | (np.abs(kurtosis) > 8 * spread))
 
 
 def _fit_mixture(residuals: Array, floor: Array) -> tuple[Array, Array, Array]:
@@ -966,20 +948,19 @@ def _fit_mixture(residuals: Array, floor: Array) -> tuple[Array, Array, Array]:
 def _measure(model: DynamicsModel, training: Transitions, held_out: Transitions) -> dict[str, Any]:
     """Measure the quality for the card, on transitions that the fit has not seen if there are
     any."""
-    states = model.state_size
-    observations, actions = held_out.inputs[:, :states], held_out.inputs[:, states:]
+
+    def explain(variance: Array) -> Any:
+        shares = np.maximum(1 - error / np.maximum(variance, 1e-30), -1e3)
+        return np.where(error <= 1e-30, 1.0, shares).tolist()
+
+    observations, actions = np.split(held_out.inputs, [model.state_size], axis=1)
     error = ((model.predict(observations, actions) - held_out.targets) ** 2).mean(axis=0)
-    moved = ((held_out.targets - observations) ** 2).mean(axis=0)
-    spread = np.maximum(held_out.targets.var(axis=0), 1e-30)
     likelihood = model.log_likelihood(observations, actions, held_out.targets)
-    exact = error <= 1e-30
     return {
         "training_transitions": len(training),
         "held_out_transitions": len(held_out) if held_out is not training else 0,
-        "held_out_r2": np.where(exact, 1.0, np.maximum(1 - error / spread, -1e3)).tolist(),
-        "held_out_r2_of_change": np.where(
-            exact, 1.0, np.maximum(1 - error / np.maximum(moved, 1e-30), -1e3)
-        ).tolist(),
+        "held_out_r2": explain(held_out.targets.var(axis=0)),
+        "held_out_r2_of_change": explain(((held_out.targets - observations) ** 2).mean(axis=0)),
         "held_out_log_likelihood": float(likelihood.mean()),
     }
 

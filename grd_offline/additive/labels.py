@@ -299,5 +299,5 @@ def _replace_effect(
 
 def _score(chosen: Selection, rules: SearchRules) -> float:
     """Log evidence, less what the search asks of each effect and of each input."""
-    prices = sum(rules.add_gain + rules.price(effect) for effect in chosen.effects)
-    return chosen.fit.evidence - prices - rules.new_input * len(chosen.inputs)
+    prices = sum(rules.settings.add_gain + rules.price(effect) for effect in chosen.effects)
+    return chosen.fit.evidence - prices - rules.settings.new_input * len(chosen.inputs)

@@ -39,7 +39,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.core.typing import Array, IntArray
+
+if TYPE_CHECKING:
+    from grd_offline.additive.settings import ClosedFormSettings
 
 SMALLEST_VARIANCE = 1e-10
 _LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once
@@ -411,20 +414,11 @@ _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 class SearchRules:
     """Thresholds of the search, in units of log evidence unless said otherwise."""
 
-    add_gain: float
-    """An effect is added only if it gains more than this."""
-    new_input: float
-    """Further gain for each input of the effect that no other effect has yet."""
-    add_most: int
-    """Largest number of effects that are added in one round."""
-    drop_loss: float
-    """An effect is dropped if the evidence would fall by less than this."""
-    gain_share: float
-    """Fraction of the evidence gained so far. Both thresholds are at least this."""
+    settings: ClosedFormSettings
     noise_floor: float
     """Smallest noise, as a share of the target's variance."""
-    hasty: bool = False
-    """Whether to take short cuts where there are many columns or many inputs."""
+    add_most: int
+    """Largest number of effects that are added in one round."""
     inputs: int = 1
     """Number of inputs to choose from."""
     kept: frozenset[Effect] = frozenset()
@@ -441,8 +435,8 @@ class SearchRules:
 
     def price_new(self, effects: Sequence[Effect], chosen: Selection) -> Array:
         """(effect,) what each has to gain beside the chosen: its price and that of new inputs."""
-        present = set(chosen.inputs)
-        return np.array([self.new_input * len(set(e) - present) + self.price(e) for e in effects])
+        present, new_input = set(chosen.inputs), self.settings.new_input
+        return np.array([new_input * len(set(e) - present) + self.price(e) for e in effects])
 
 
 @dataclass(frozen=True, eq=False)
@@ -515,7 +509,7 @@ class EffectBank(dict[Effect, Block]):
         even = [0.5 / (len(blocks) * max(one, 1e-12)) for one in spread]
         first = np.array([known.get(e, one) for e, one in zip(effects, even, strict=True)])
         if iterations is None:
-            is_wide = rules.hasty and every.shape[1] > BARS.many_columns
+            is_wide = rules.settings.hasty and every.shape[1] > BARS.many_columns
             iterations = BARS.iterations // 5 if is_wide else BARS.iterations
         fit = problem.maximise(
             first, noise, floor=rules.noise_floor, iterations=iterations, free=free
@@ -566,14 +560,15 @@ def search_forward(
         if not left:
             break
         gains, variances = bank.scan(chosen, left)
-        if rules.hasty and len(left) > BARS.many_candidates:
+        if rules.settings.hasty and len(left) > BARS.many_candidates:
             # What gains little now will hardly gain more once others are in.
             best = np.sort(np.argsort(-gains, kind="stable")[: BARS.many_candidates])
             left, gains, variances = [left[k] for k in best], gains[best], variances[best]
             candidates = [*chosen.effects, *left]
         gains -= rules.price_new(left, chosen)
         order = np.argsort(-gains, kind="stable")[: rules.add_most]
-        least = max(rules.add_gain, rules.gain_share * (chosen.fit.evidence - bank.null_evidence))
+        gained = chosen.fit.evidence - bank.null_evidence
+        least = max(rules.settings.add_gain, rules.settings.gain_share * gained)
         order = order[gains[order] > max(least, BARS.add_share * gains[order[0]])]
         if not len(order):
             break
@@ -595,7 +590,7 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
         losses = bank.measure_losses(chosen, rules)
         gained = chosen.fit.evidence - bank.null_evidence
         prices = np.array([rules.price(effect) for effect in chosen.effects])
-        least = max(rules.drop_loss, 0.5 * rules.gain_share * gained)
+        least = max(rules.settings.drop_loss, 0.5 * rules.settings.gain_share * gained)
         is_free = np.array([effect not in rules.kept for effect in chosen.effects])
         idle = np.flatnonzero((losses < least + prices) & is_free)
         if not len(idle):
@@ -641,7 +636,7 @@ def measure_inputs(
 
 
 def _is_hasty(rules: SearchRules, inputs: int) -> bool:
-    return rules.hasty and inputs > BARS.many_inputs
+    return rules.settings.hasty and inputs > BARS.many_inputs
 
 
 def _leave_out(

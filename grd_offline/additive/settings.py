@@ -89,12 +89,4 @@ class ClosedFormSettings(Settings):
 
     def rules(self) -> SearchRules:
         """The thresholds of the search."""
-        return SearchRules(
-            add_gain=self.add_gain,
-            new_input=self.new_input,
-            add_most=BARS.add_most,
-            drop_loss=self.drop_loss,
-            gain_share=self.gain_share,
-            noise_floor=self.search_floor,
-            hasty=self.hasty,
-        )
+        return SearchRules(self, self.search_floor, BARS.add_most)

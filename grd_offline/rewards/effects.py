@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -59,28 +59,11 @@ _FORMAT_VERSION = 6
 _MAX_ORDER = 4
 _FREE = ("columns", "tables", "factor")
 """Arrays whose shapes say how many inputs, grid points, features and columns of F there are."""
-_SCALARS = (
-    "constant",
-    "residual_variance",
-    "constant_variance",
-    "noise_variance",
-    "inflation",
-    "hidden_variance",
-    "lasting_share",
-    "shared_variance",
-    "whole_variance",
-    "ended_variance",
-    "base",
-)
 _SIGNED = ("constant", "base")
 """Numbers that may be negative."""
 _SINCE = {
-    "hidden_variance": 2,
-    "lasting_share": 3,
-    "shared_variance": 3,
-    "whole_variance": 3,
-    "ended_variance": 5,
-    "base": 6,
+    **dict.fromkeys(("lasting_share", "shared_variance", "whole_variance"), 3),
+    **{"hidden_variance": 2, "ended_variance": 5, "base": 6},
 }
 """The version in which a number came into the files; others were there from the first on."""
 _SINCE_OUTCOME = 4
@@ -382,11 +365,11 @@ class EffectModel(RewardFunction):
         cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Type and shape of every tensor: grid, features and rank are those of `shapes`."""
-        fields = _read_fields(config, cls.kind)
+        parts = _read_fields(config, cls.kind)
         for name in _FREE:
             if name not in shapes:
                 raise ValueError(f"{name}: missing tensor")
-        expected = _find_shapes(fields["effects"], fields["sizes"], shapes)
+        expected = _find_shapes(parts["effects"], parts["sizes"], shapes)
         return {name: (_find_dtype(name).name, shape) for name, shape in expected.items()}
 
     def take_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> Self:
@@ -490,6 +473,10 @@ class EffectModel(RewardFunction):
         return EffectCurve(inputs, grids, mean.reshape(shape), std.reshape(shape), share)
 
 
+_SCALARS = [one.name for one in fields(EffectModel) if one.type == "float"]
+"""The fields that are single numbers."""
+
+
 def average_effects(first: EffectModel, second: EffectModel, difference: float) -> EffectModel:
     """Half of each reward, with intervals that cover both.
 
@@ -579,7 +566,7 @@ def _read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     read = ConfigReader(config, kind)
     version = int(read.choice("format_version", tuple(range(1, _FORMAT_VERSION + 1))))
     scalars = [name for name in _SCALARS if version >= _SINCE.get(name, 1)]
-    fields: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "observation_names": read_names(read.names("observation_names")),
         "action_names": read_names(read.names("action_names")),
         "effects": _as_effects(read.take("effects")),
@@ -587,9 +574,9 @@ def _read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
         **{name: read.number(name) for name in scalars},
     }
     if version >= _SINCE_OUTCOME:
-        fields["outcome"] = Outcome(read.choice("outcome", KINDS))
+        parts["outcome"] = Outcome(read.choice("outcome", KINDS))
     read.done()
-    return fields
+    return parts
 
 
 def _as_effects(effects: Any) -> tuple[tuple[int, ...], ...]:

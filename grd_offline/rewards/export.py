@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -64,11 +64,13 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
     """
     if to not in FORMATS:
         raise ValueError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
-    if to == "onnx":
-        _check_onnx()
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if to == "onnx" and missing:
+        raise DataError(f"needs {' and '.join(missing)}: {install_line(missing)}", field="onnx")
     inputs = draw_steps(model, np.random.default_rng(0), _STEPS)
     expected = model.predict(**inputs)
-    scale = _find_scale(expected)
+    spread, size = float(expected.std()), float(np.abs(expected).max())
+    scale = spread if spread > TOLERANCE * size else size or 1.0
     data = _make_onnx(model, inputs) if to == "onnx" else _make_program(model, inputs)
     run = _run_onnx if to == "onnx" else _run_program
     differences: list[float] = []
@@ -95,12 +97,6 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
     columns = {name: rows.shape[1] if rows.ndim > 1 else 0 for name, rows in inputs.items()}
     largest = max(differences) if differences else None
     return Export(Path(path), columns, largest, scale, _STEPS)
-
-
-def _find_scale(rewards: NDArray[Any]) -> float:
-    """The standard deviation of rewards, or their size where they are all the same."""
-    spread, size = float(rewards.std()), float(np.abs(rewards).max())
-    return spread if spread > TOLERANCE * size else size or 1.0
 
 
 def draw_steps(model: RewardModel, rng: np.random.Generator, count: int) -> Inputs:
@@ -187,21 +183,16 @@ def _run_onnx(path: Path) -> Callable[[Inputs], NDArray[Any]] | None:
     return predict
 
 
-def _check_onnx() -> None:
-    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise DataError(f"needs {' and '.join(missing)}: {install_line(missing)}", field="onnx")
-
-
 def _about(model: RewardModel) -> str:
-    about: Mapping[str, Any] = {
-        "grd_offline": version("grd-offline"),
-        "observation_names": list(model.observation_names),
-        "action_names": list(model.action_names),
-        "compact_mask": model.compact_mask.tolist(),
-        "about": dict(model.about or {}),
-    }
-    return json.dumps(about)
+    return json.dumps(
+        {
+            "grd_offline": version("grd-offline"),
+            "observation_names": list(model.observation_names),
+            "action_names": list(model.action_names),
+            "compact_mask": model.compact_mask.tolist(),
+            "about": dict(model.about or {}),
+        }
+    )
 
 
 @contextmanager

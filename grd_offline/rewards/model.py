@@ -535,20 +535,15 @@ def show_result(headline: str, shares: Sequence[tuple[str, float]], note: str) -
 
     Bars that should not be relied on are folded up.
     """
-    first, bars, last = escape(headline), draw_shares(shares), escape(note)
+    bars = "<p>Nothing was found to drive the reward.</p>"
+    if shares:
+        rows = "".join(_draw_bar(name, share) for name, share in shares[:MOST_BARS])
+        bars = f"<table><caption>Share of the reward's variation</caption>{rows}</table>"
+    if len(shares) > MOST_BARS:
+        bars += f"<p>and {len(shares) - MOST_BARS} more</p>"
     if headline.startswith(DO_NOT_RELY):
         bars = f"<details><summary>Show what drives these rewards</summary>{bars}</details>"
-    return f"<div><p><b>{first}</b></p>{bars}<p>{last}</p></div>"
-
-
-def draw_shares(shares: Sequence[tuple[str, float]]) -> str:
-    """A bar for the share of each effect in the variation of the reward, largest first."""
-    if not shares:
-        return "<p>Nothing was found to drive the reward.</p>"
-    rows = "".join(_draw_bar(name, share) for name, share in shares[:MOST_BARS])
-    more = f"<p>and {len(shares) - MOST_BARS} more</p>" if len(shares) > MOST_BARS else ""
-    title = "Share of the reward's variation"
-    return f"<table><caption>{title}</caption>{rows}</table>{more}"
+    return f"<div><p><b>{escape(headline)}</b></p>{bars}<p>{escape(note)}</p></div>"
 
 
 def _draw_bar(name: str, share: float) -> str:

@@ -186,16 +186,6 @@ class Term(NamedTuple):
     shift: float
 
 
-class _Group(NamedTuple):
-    """All terms of one shape, evaluated at once."""
-
-    shape: Shape
-    columns: IntArray
-    inputs: IntArray  # (arity, term)
-    rates: Array
-    shifts: Array
-
-
 @dataclass
 class TermTable:
     """Terms in the order given, each centred and scaled by what `calibrate` last saw."""
@@ -209,26 +199,22 @@ class TermTable:
         self.stds = np.ones(len(self.terms))
 
     @cached_property
-    def _groups(self) -> tuple[_Group, ...]:
-        names = sorted({term.shape for term in self.terms})
-        return tuple(self._group(name) for name in names)
-
-    def _group(self, name: str) -> _Group:
-        columns = [k for k, term in enumerate(self.terms) if term.shape == name]
-        return _Group(
-            _SHAPES[name],
-            np.array(columns),
-            np.array([self.terms[k].inputs for k in columns]).T,
-            np.array([self.terms[k].rate for k in columns]),
-            np.array([self.terms[k].shift for k in columns]),
-        )
+    def _groups(self) -> list[tuple[Shape, IntArray, IntArray, Array, Array]]:
+        """All terms of one shape, evaluated at once: the shape, which terms these are, their inputs
+        (arity, term), rates and shifts."""
+        groups = []
+        for name in sorted({term.shape for term in self.terms}):
+            places = np.array([k for k, term in enumerate(self.terms) if term.shape == name])
+            _, *parts = zip(*(self.terms[k] for k in places), strict=True)
+            inputs, rates, shifts = map(np.array, parts)
+            groups.append((_SHAPES[name], places, inputs.T, rates, shifts))
+        return groups
 
     def raw(self, inputs: Array) -> Array:
         """(..., state + action) -> (..., term), not standardised."""
         values = np.empty((*inputs.shape[:-1], len(self.terms)))
-        for group in self._groups:
-            columns = [inputs[..., index] for index in group.inputs]
-            values[..., group.columns] = group.shape(group.rates, group.shifts, *columns)
+        for shape, places, columns, rates, shifts in self._groups:
+            values[..., places] = shape(rates, shifts, *(inputs[..., index] for index in columns))
         return values
 
     def standardised(self, inputs: Array) -> Array:
@@ -324,8 +310,7 @@ class FactoredWorld:
 
     def step(self, states: Array, actions: Array, rng: np.random.Generator) -> Array:
         """The states that follow, with process noise."""
-        inputs = self._inputs(states, actions)
-        return self._observe(self._advance(inputs, rng))
+        return self._observe(self._advance(self._inputs(states, actions), rng))
 
     def reward(self, states: Array, actions: Array) -> Array:
         """The noise-free reward, of shape (...)."""
@@ -384,10 +369,8 @@ class FactoredWorld:
         direct = order[: settings.reward_states]
         indirect = order[settings.reward_states : settings.reward_states + settings.indirect]
         relevant = np.isin(np.arange(settings.states), np.concatenate([direct, indirect]))
-        self._reward_parents = [int(i) for i in direct] + [
-            settings.states + int(i)
-            for i in rng.permutation(settings.actions)[: settings.reward_actions]
-        ]
+        actions = rng.permutation(settings.actions)[: settings.reward_actions]
+        self._reward_parents = [*direct.tolist(), *(settings.states + actions).tolist()]
         names = np.full(settings.states, "distractor", dtype=object)
         names[direct], names[indirect] = "direct", "indirect"
         self.roles = tuple(str(name) for name in names)
@@ -445,19 +428,17 @@ class FactoredWorld:
 
     def _draw_dynamics(self, rng: np.random.Generator) -> None:
         """Terms of each state's next value, their weights, and first guesses of decay and gain."""
-        count = self.settings.states
-        noise = self.settings.process_noise
+        count, noise = self.settings.states, self.settings.process_noise
         terms: list[Term] = []
         targets: list[int] = []
-        all_weights: list[float] = []
-        self._decay = np.zeros(count)
-        self._gain = np.zeros(count)
+        every: list[Array] = []
+        self._decay, self._gain = np.zeros((2, count))
         for state in range(count):
             new = self._draw_state_terms(rng, state)
             terms += new
             targets += [state] * len(new)
             weights = _draw_weights(rng, len(new))
-            all_weights += [float(w) for w in weights / max(1e-9, float((weights**2).sum()) ** 0.5)]
+            every.append(weights / max(1e-9, float((weights**2).sum()) ** 0.5))
             if self._has_self[state]:
                 # Process noise alone then makes up at most half of the variance.
                 highest = min(0.95, (1 - 2 * noise**2) ** 0.5)
@@ -468,7 +449,7 @@ class FactoredWorld:
         self._dynamics_table = TermTable(tuple(terms))
         self._dynamics_targets = np.array(targets, np.int64)
         self._driven, self._first_terms = np.unique(self._dynamics_targets, return_index=True)
-        self._dynamics_weights = np.array(all_weights)
+        self._dynamics_weights = np.concatenate(every)
 
     def _draw_state_terms(self, rng: np.random.Generator, state: int) -> list[Term]:
         """One term per parent, some of them of two parents, some of a parent and the state."""
@@ -522,8 +503,8 @@ class FactoredWorld:
             weak = driven & (self._gain * weakest < _MIN_EDGE) & (self._decay > _MIN_DECAY)
             self._decay = np.where(weak, self._decay * 0.85, self._decay)
         start = rng.standard_normal(start.shape)
-        final = self._simulate(rng, start, 2 * _CALIBRATION_STEPS)[_CALIBRATION_STEPS:]
-        final = final[..., : self.settings.states]
+        final = self._simulate(rng, start, 2 * _CALIBRATION_STEPS)
+        final = final[_CALIBRATION_STEPS:, :, : self.settings.states]
         centred = bool((np.abs(final.mean((0, 1))) < 1.2).all())
         return centred and bool((np.abs(final.std((0, 1)) - 1) < 0.6).all())
 
@@ -539,14 +520,13 @@ class FactoredWorld:
             costs = np.isin([term.shape for term in table.terms], ("cost", "tracking"))
             weights = _draw_weights(rng, len(table.terms))
             weights = np.where(costs, np.abs(weights), weights)
-            values = table.standardised(inputs)
-            quality = self._judge_reward(calibration, table, weights, inputs, values)
+            quality = self._judge_reward(calibration, table, weights, inputs)
             if quality > best:
-                best = quality
-                self._reward_table, self.reward_weights = table, weights
-                self.reward_std = float((values * weights).sum(-1).std())
+                best, self._reward_table, self.reward_weights = quality, table, weights
             if quality >= 1:
                 break
+        values = self._reward_table.standardised(inputs)
+        self.reward_std = float((values * self.reward_weights).sum(-1).std())
         self.reward_terms = self._reward_table.terms
         self._reward_constant = float(rng.uniform(-1, 1))
 
@@ -601,12 +581,7 @@ class FactoredWorld:
         return draw_term(rng, shapes, pair)
 
     def _judge_reward(
-        self,
-        rng: np.random.Generator,
-        table: TermTable,
-        weights: Array,
-        inputs: Array,
-        values: Array,
+        self, rng: np.random.Generator, table: TermTable, weights: Array, inputs: Array
     ) -> float:
         """Judge a reward: the worst of its criteria as a ratio. It is at least 1 if the reward can
         be used.
@@ -614,6 +589,7 @@ class FactoredWorld:
         Asked: correlation between terms below .6 per step and .8 over episodes; the share of the
         variance lost when one parent is replaced by a stranger's value above a floor.
         """
+        values = table.standardised(inputs)
         steps = _largest_correlation(values.reshape(-1, len(weights)))
         sums = _largest_correlation(values.sum(0))
         total = (values * weights).sum(-1)
@@ -628,8 +604,7 @@ class FactoredWorld:
 
     def _draw_scales(self, rng: np.random.Generator) -> None:
         count = self.settings.states
-        self._scale = np.ones(count)
-        self._offset = np.zeros(count)
+        self._scale, self._offset = np.ones(count), np.zeros(count)
         if self.settings.scales:
             self._scale = 10.0 ** rng.uniform(-3, 3, count)
             self._offset = self._scale * rng.uniform(-5, 5, count)
@@ -643,7 +618,8 @@ class FactoredWorld:
         to_state = np.zeros((states + actions, states), np.int64)
         for term, state in zip(self._dynamics_table.terms, self._dynamics_targets, strict=True):
             to_state[list(term.inputs), state] = 1
-        to_state[np.arange(states)[self._decay > 0], np.arange(states)[self._decay > 0]] = 1
+        persistent = np.flatnonzero(self._decay > 0)
+        to_state[persistent, persistent] = 1
         return {
             "state_to_reward": to_reward[:states],
             "action_to_reward": to_reward[states:],

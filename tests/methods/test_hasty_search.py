@@ -34,9 +34,9 @@ def test_a_hasty_search_finds_the_same_inputs():
     weights = {i: 1.0 / (1 + i) for i in range(16)}
     target = sum(weight * columns[i,].columns[:, 0] for i, weight in weights.items())
     target = target + 0.02 * rng.normal(size=rows)
-    rules = replace(ClosedFormSettings().rules(), inputs=inputs)
     found = []
-    for one in (rules, replace(rules, hasty=True)):
+    for hasty in (False, True):
+        one = replace(ClosedFormSettings(hasty=hasty).rules(), inputs=inputs)
         bank = search.EffectBank(columns, target / target.std())
         every = bank.fit(list(columns), search.NOWHERE, one)
         chosen, losses = search.search_backward(bank, every, one, 4.0, lambda i: i)

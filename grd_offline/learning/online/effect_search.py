@@ -269,7 +269,8 @@ def _search(chooser: EffectChooser) -> tuple[Chosen, bool]:
 
 def _weigh(selection: Selection, rules: SearchRules) -> float:
     """Log evidence, less what each variance has to carry at least."""
-    return selection.fit.evidence - sum(rules.drop_loss + rules.price(e) for e in selection.effects)
+    prices = sum(rules.settings.drop_loss + rules.price(e) for e in selection.effects)
+    return selection.fit.evidence - prices
 
 
 def _make_structure(last: LastFit, model: EffectModel, edges: Array) -> Structure:

@@ -385,7 +385,7 @@ class LastFit:
         last, ended = self._add_switches(last, bank), (self.data.terminated,)
         if ended in last.effects:  # left out again where it carries no evidence
             loss = measure_losses(last.fit)[last.effects.index(ended)]
-            if loss < self.rules.drop_loss:
+            if loss < self.settings.drop_loss:
                 kept = [effect for effect in last.effects if effect != ended]
                 last = bank.fit(kept, last.start, self.rules)
         losses = search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
