@@ -49,12 +49,9 @@ class InputBasis:
             np.pad(one.tables, ((0, 0), (0, 0), (0, size - one.tables.shape[2])))
             for one in (self, other)
         ]
-        return InputBasis(
-            np.concatenate([self.columns, other.columns]),
-            np.concatenate([self.low, other.low]),
-            np.concatenate([self.high, other.high]),
-            np.concatenate(tables),
-        )
+        columns = np.concatenate([self.columns, other.columns])
+        low, high = np.concatenate([(self.low, self.high), (other.low, other.high)], 1)
+        return InputBasis(columns, low, high, np.concatenate(tables))
 
 
 class Features(GridTables):

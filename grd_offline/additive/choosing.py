@@ -163,10 +163,7 @@ class EffectChooser:
         return bool(np.abs(self.data.weights - start).max() >= BARS.settled_weight)
 
     def measure(
-        self,
-        effects: Sequence[Effect],
-        start: Selection,
-        switches: Sequence[Effect] | None = None,
+        self, effects: Sequence[Effect], start: Selection, switches: Sequence[Effect] | None = None
     ) -> float:
         """Log evidence of some effects with the larger basis, and of terminating.
 

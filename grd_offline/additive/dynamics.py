@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
@@ -128,28 +128,28 @@ _MAX_STANDARD = 1e6
 
 @dataclass(frozen=True, eq=False)
 class FeatureTable:
-    """Smooth one-dimensional features of each input, as values at nodes."""
+    """Smooth one-dimensional features of each input, as values at nodes, named as in files."""
 
-    center: Array
+    input_center: Array
     """(input,): mean of each input."""
-    scale: Array
+    input_scale: Array
     """(input,): standard deviation of each; 1 where it is constant."""
-    nodes: Array
+    feature_nodes: Array
     """(input, node): increasing, in standardised units."""
-    values: Array
-    """(input, node, feature): feature 0 is the value itself; zeros past `counts`."""
-    counts: IntArray
+    feature_values: Array
+    """(input, node, feature): feature 0 is the value itself; zeros past `feature_counts`."""
+    feature_counts: IntArray
     """(input,): features that the input has: none if constant, one if it takes two values."""
 
     def standardise(self, inputs: Array) -> Array:
         """Inputs at zero mean and unit variance, far outliers bounded."""
-        standard = (inputs - self.center) / self.scale
+        standard = (inputs - self.input_center) / self.input_scale
         return np.clip(standard, -_MAX_STANDARD, _MAX_STANDARD)
 
     def evaluate(self, inputs: Array, column: int, count: int) -> Array:
         """(feature, row): the first `count` features of an input, held at the ends of the range."""
-        nodes, values = self.nodes[column], self.values[column, :, :count]
-        standard = (inputs[:, column] - self.center[column]) / self.scale[column]
+        nodes, values = self.feature_nodes[column], self.feature_values[column, :, :count]
+        standard = (inputs[:, column] - self.input_center[column]) / self.input_scale[column]
         return interpolate(values, *locate_between_nodes(standard, nodes)).T
 
 
@@ -173,9 +173,9 @@ def build_feature_table(inputs: Array, count: int) -> FeatureTable:
     )
     for column in np.flatnonzero(varies):
         standard = (inputs[:, column] - center[column]) / scale[column]
-        nodes, values = _build_curves(standard, count)
-        table.nodes[column], table.values[column, :, : values.shape[1]] = nodes, values
-        table.counts[column] = values.shape[1]
+        table.feature_nodes[column], values = _build_curves(standard, count)
+        table.feature_values[column, :, : values.shape[1]] = values
+        table.feature_counts[column] = values.shape[1]
     return table
 
 
@@ -395,14 +395,6 @@ def read_numbers(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[Any]
 
 
 _CHUNK_ENTRIES = 5_000_000
-_TABLE = {
-    "center": "input_center",
-    "scale": "input_scale",
-    "nodes": "feature_nodes",
-    "values": "feature_values",
-    "counts": "feature_counts",
-}
-"""The tensors of the file that are fields of the table of features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -516,15 +508,22 @@ class DynamicsModel:
     def predict_standard(self, inputs: Array) -> Array:
         """(N, state): the regression, in standardised units of the change from the centre."""
         result = np.zeros((len(inputs), self.state_size))
-        regressors = 1 + self.table.values.shape[0] * (1 + self.table.values.shape[2])
-        chunk = max(16, _CHUNK_ENTRIES // regressors)
+        size, _, count = self.table.feature_values.shape
+        chunk = max(16, _CHUNK_ENTRIES // (1 + size * (1 + count)))
         for start in range(0, len(inputs), chunk):
             rows = slice(start, start + chunk)
             result[rows] = self._predict_chunk(inputs[rows])
         return result
 
     def _predict_chunk(self, inputs: Array) -> Array:
-        regressors = _evaluate_regressors(self.table, inputs, self._used_columns)
+        # The constant, the standardised inputs, the features; zeros for those that no term has.
+        size, _, count = self.table.feature_values.shape
+        regressors = np.zeros((1 + size + size * count, len(inputs)))
+        regressors[0] = 1.0
+        regressors[1 : 1 + size] = self.table.standardise(inputs).T
+        for column in self._used_columns:
+            start = 1 + size + column * count
+            regressors[start : start + count] = self.table.evaluate(inputs, int(column), count)
         result = np.zeros((len(inputs), self.state_size))
         bounds = np.searchsorted(self.terms[:, 0], np.arange(self.state_size + 1))
         for state, (start, stop) in enumerate(pairwise(bounds)):
@@ -539,7 +538,7 @@ class DynamicsModel:
     @cached_property
     def _used_columns(self) -> IntArray:
         """Inputs that some term refers to."""
-        inputs, count = len(self.table.counts), self.table.values.shape[2]
+        inputs, count = len(self.table.feature_counts), self.table.feature_values.shape[2]
         regressors = np.unique(self.terms[:, 1:])
         curves = (regressors[regressors > inputs] - 1 - inputs) // count
         values = regressors[(regressors > 0) & (regressors <= inputs)] - 1
@@ -555,31 +554,15 @@ class DynamicsModel:
             "version": VERSION,
             "state_names": list(self.state_names),
             "action_names": list(self.action_names),
-            "features": int(self.table.values.shape[2]),
+            "features": int(self.table.feature_values.shape[2]),
             "terms": len(self.terms),
             "settings": asdict(self.settings),
             "metrics": dict(self.metrics),
         }
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        named = vars(self) | {name: getattr(self.table, field) for field, name in _TABLE.items()}
-        expected = expected_tensors(self._config())
+        named, expected = vars(self) | vars(self.table), expected_tensors(self._config())
         return {name: named[name].astype(kind) for name, (kind, _) in expected.items()}
-
-
-def _evaluate_regressors(table: FeatureTable, inputs: Array, columns: IntArray) -> Array:
-    """(1 + d + d K, row): the constant, the standardised inputs, the features; see `terms`.
-
-    Those of inputs that are not among `columns` are left as zeros.
-    """
-    size, count = inputs.shape[1], table.values.shape[2]
-    result = np.zeros((1 + size + size * count, len(inputs)))
-    result[0] = 1.0
-    result[1 : 1 + size] = table.standardise(inputs).T
-    for column in columns:
-        start = 1 + size + column * count
-        result[start : start + count] = table.evaluate(inputs, int(column), count)
-    return result
 
 
 def mixture_log_density(residuals: Array, weights: Array, means: Array, stds: Array) -> Array:
@@ -599,7 +582,7 @@ def _read_model(folder: Path) -> DynamicsModel:
     for name in ("state_to_state", "action_to_state", "feature_counts"):
         tensors[name] = tensors[name].astype(np.int64)
     tensors["persistent"] = tensors["persistent"].astype(np.bool_)
-    table = FeatureTable(**{field: tensors.pop(name) for field, name in _TABLE.items()})
+    table = FeatureTable(**{one.name: tensors.pop(one.name) for one in fields(FeatureTable)})
     return DynamicsModel(
         **tensors,
         table=table,
@@ -752,7 +735,7 @@ class _Regression:
 
     def fit(self, state: int, parents: IntArray) -> tuple[IntArray, Array]:
         """Terms (term, 2) and their weights for one next state."""
-        parents = parents[self.table.counts[parents] > 0]
+        parents = parents[self.table.feature_counts[parents] > 0]
         if not self.varies[state]:
             return np.zeros((0, 2), np.int64), np.zeros(0)
         target = (self.transitions.targets[:, state] - self.target_center[state]) / (
@@ -782,11 +765,11 @@ class _Regression:
 
     def _main_terms(self, parents: IntArray) -> IntArray:
         """The constant, and for each parent its value and its curves."""
-        inputs = len(self.table.counts)
+        inputs = len(self.table.feature_counts)
         count = int(np.clip(self.settings.max_columns // (2 * len(parents) + 1), 1, self.count))
         regressors = [0]
         for parent in parents:
-            curves = min(count, int(self.table.counts[parent]))
+            curves = min(count, int(self.table.feature_counts[parent]))
             regressors.append(1 + int(parent))
             regressors += [1 + inputs + int(parent) * self.count + k for k in range(1, curves)]
         return np.stack([regressors, np.zeros(len(regressors), np.int64)], axis=1)
@@ -809,9 +792,9 @@ class _Regression:
         return np.concatenate(found) if found else none
 
     def _pair_block(self, first: int, second: int, size: int) -> IntArray:
-        base = 1 + len(self.table.counts)
-        left = np.arange(min(size, int(self.table.counts[first])))
-        right = np.arange(min(size, int(self.table.counts[second])))
+        base = 1 + len(self.table.feature_counts)
+        left = np.arange(min(size, int(self.table.feature_counts[first])))
+        right = np.arange(min(size, int(self.table.feature_counts[second])))
         grid = np.stack(np.meshgrid(left, right, indexing="ij"), axis=-1).reshape(-1, 2)
         return np.asarray(base + np.array([first, second]) * self.count + grid)
 
@@ -827,7 +810,7 @@ class _Regression:
 
     def _regressor(self, index: int, rows: int) -> Array | float:
         """(row,): a regressor by its number; within the data a value is its own feature 0."""
-        inputs = len(self.table.counts)
+        inputs = len(self.table.feature_counts)
         if index == 0:
             return 1.0
         column, feature = int(index) - 1, 0
@@ -1240,7 +1223,7 @@ class Problem:
     def _prepare_features(self, inputs: Array) -> None:
         """Centred features (feature, row) and their Gram matrix."""
         table = build_feature_table(inputs, self.rich_count)
-        self.counts = table.counts
+        self.counts = table.feature_counts
         self.features = np.empty((int(self.counts.sum()), self.rows))
         stops = np.cumsum(self.counts)
         for column in np.flatnonzero(self.counts):

@@ -56,6 +56,7 @@ from grd_offline.additive.search import (
     drop_idle,
     measure_losses,
     search_forward,
+    sum_blocks,
 )
 from grd_offline.core.statistics import give_chance
 from grd_offline.core.typing import Array, IntArray
@@ -82,12 +83,7 @@ class LabelBank(EffectBank):
     """Columns of candidate effects, without scaling of their rows, and fits of them to labels."""
 
     def __init__(
-        self,
-        blocks: Mapping[Effect, Block],
-        labels: Array,
-        totals: Array,
-        *,
-        has_base: bool = False,
+        self, blocks: Mapping[Effect, Block], labels: Array, totals: Array, has_base: bool = False
     ):
         """`totals` is (row,) n: how often the constant reward stands in eta."""
         super().__init__(blocks, labels)
@@ -229,8 +225,7 @@ class LabelBank(EffectBank):
 
 def _move_variances(fit: Posterior, variances: Array, powers: Array) -> Array:
     """MacKay's step, with the size of eta bounded."""
-    ends = np.cumsum([0, *fit.sizes[:-1]])
-    strength = np.add.reduceat(fit.weights**2, ends) / variances**2
+    strength = sum_blocks(fit.weights**2, fit.sizes) / variances**2
     ratios = strength / np.maximum(fit.block_traces(), 1e-300)
     moved = variances * np.clip(ratios, 1 / BARS.most_factor, BARS.most_factor) ** BARS.hurry
     moved = np.clip(moved, SMALLEST_VARIANCE, 1e6)
@@ -239,11 +234,7 @@ def _move_variances(fit: Posterior, variances: Array, powers: Array) -> Array:
 
 
 def search_labels(
-    bank: LabelBank,
-    candidates: Sequence[Effect],
-    rules: SearchRules,
-    *,
-    start: Sequence[Effect] = (),
+    bank: LabelBank, candidates: Sequence[Effect], rules: SearchRules, start: Sequence[Effect] = ()
 ) -> Selection:
     """Add effects to those of the start, and replace single ones, until neither helps."""
     chosen: Selection = drop_idle(bank, bank.fit(list(start), NOWHERE, rules), rules)

@@ -111,7 +111,7 @@ class Posterior:
 
     def block_traces(self) -> Array:
         """(block,) tr Z_p^T C^-1 Z_p."""
-        return _sum_blocks(self.column_traces(), self.sizes)
+        return sum_blocks(self.column_traces(), self.sizes)
 
     def column_traces(self) -> Array:
         """(column,) the diagonal of Z^T C^-1 Z."""
@@ -157,7 +157,8 @@ def solve_sums(
     return root * (inner @ (root * moment)) / noise, inner, log_determinant
 
 
-def _sum_blocks(values: Array, sizes: Sequence[int]) -> Array:
+def sum_blocks(values: Array, sizes: Sequence[int]) -> Array:
+    """(block,) sums of (column,) values."""
     if not sizes:
         return np.zeros(0)
     return np.asarray(np.add.reduceat(values, np.cumsum([0, *sizes[:-1]])))
@@ -229,7 +230,7 @@ class EvidenceProblem:
             self.columns, self.sizes, self.target, variances, noise, float(evidence), weights,
             residual, inner, True,
         )  # fmt: skip
-        strength = _sum_blocks((weights / spread) ** 2, self.sizes)
+        strength = sum_blocks((weights / spread) ** 2, self.sizes)
         traces = np.maximum(fit.block_traces(), 1e-300)
         noise_trace = max((rows - width + float(np.trace(inner))) / noise, 1e-300)
         return fit, strength / traces, float(residual @ residual) / noise_trace
@@ -253,7 +254,7 @@ class EvidenceProblem:
             spread * pull, residual, inner, False,
         )  # fmt: skip
         traces = fit.block_traces() if self.kernels is None else self.kernels @ inner.ravel()
-        ratios = _sum_blocks(pull**2, self.sizes) / np.maximum(traces, 1e-300)
+        ratios = sum_blocks(pull**2, self.sizes) / np.maximum(traces, 1e-300)
         return fit, ratios, float(residual @ residual) / float(np.trace(inner))
 
 
@@ -406,6 +407,8 @@ def is_better(errors: Array, before: Array, factor: float) -> bool:
 Start = tuple[Mapping[Effect, float], float]
 """Variances of some effects, and the noise."""
 NOWHERE: Start = ({}, 1.0)
+Column = Callable[[int], int]
+"""The column of an input."""
 
 _CHUNK = 8_000_000  # entries of candidate columns looked at in one go
 
@@ -603,11 +606,7 @@ def drop_idle(bank: EffectBank, chosen: Selection, rules: SearchRules) -> Select
 
 
 def measure_inputs(
-    bank: EffectBank,
-    chosen: Selection,
-    rules: SearchRules,
-    threshold: float,
-    column: Callable[[int], int],
+    bank: EffectBank, chosen: Selection, rules: SearchRules, threshold: float, column: Column
 ) -> dict[int, tuple[float, Selection]]:
     """For each column, the evidence that is lost when its inputs are removed and the rest is fitted
     again, and that fit.
@@ -640,7 +639,7 @@ def _is_hasty(rules: SearchRules, inputs: int) -> bool:
 
 
 def _leave_out(
-    bank: EffectBank, chosen: Selection, gone: Collection[int], column: Callable[[int], int]
+    bank: EffectBank, chosen: Selection, gone: Collection[int], column: Column
 ) -> list[Effect]:
     """The effects without the inputs of some columns."""
     rest: list[Effect] = []
@@ -652,11 +651,7 @@ def _leave_out(
 
 
 def search_backward(
-    bank: EffectBank,
-    chosen: Selection,
-    rules: SearchRules,
-    threshold: float,
-    column: Callable[[int], int],
+    bank: EffectBank, chosen: Selection, rules: SearchRules, threshold: float, column: Column
 ) -> tuple[Selection, dict[int, float]]:
     """Remove the column that carries least evidence, while that is less than `threshold`.
 
@@ -707,7 +702,7 @@ class ModelAverage:
 def average_models(
     blocks: Mapping[Effect, NDArray[np.floating]],
     target: Array,
-    column: Callable[[int], int],
+    column: Column,
     columns: int,
     *,
     sweeps: int,
