@@ -40,7 +40,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -721,75 +721,61 @@ class _Regression:
         self.pair_count = min(self.count, settings.pair_features)
         self.table = build_feature_table(transitions.inputs, self.count)
         targets = transitions.targets
-        states = targets.shape[1]
-        self.persistent = ~is_varying(targets) & (
-            np.abs(targets - transitions.inputs[:, :states]).max(axis=0)
-            <= 1e-5 * np.abs(targets).max(axis=0)
-        )
-        varies = is_varying(targets)
+        self.varies, size = is_varying(targets), np.abs(targets).max(axis=0)
+        moved = np.abs(targets - transitions.inputs[:, : targets.shape[1]]).max(axis=0)
+        self.persistent = ~self.varies & (moved <= 1e-5 * size)
         self.target_center = np.where(self.persistent, 0.0, targets.mean(axis=0))
-        size = np.abs(targets).max(axis=0)
-        self.target_scale = np.where(varies, targets.std(axis=0), np.where(size > 0, size, 1.0))
-        self.varies = varies
-        self._mains: _Mains | None = None
+        constant = np.where(size > 0, size, 1.0)
+        self.target_scale = np.where(self.varies, targets.std(axis=0), constant)
+        # Next states that follow each other often have the same parents.
+        self._prepare = lru_cache(maxsize=1)(self._prepare_mains)
 
     def fit(self, state: int, parents: IntArray) -> tuple[IntArray, Array]:
         """Terms (term, 2) and their weights for one next state."""
-        parents = parents[self.table.feature_counts[parents] > 0]
         if not self.varies[state]:
             return np.zeros((0, 2), np.int64), np.zeros(0)
-        target = (self.transitions.targets[:, state] - self.target_center[state]) / (
-            self.target_scale[state]
-        )
-        if self._mains is None or not np.array_equal(self._mains.parents, parents):
-            self._mains = self._prepare(parents)
-        mains = self._mains
-        target = target[: mains.ridge.rows]
-        weights = mains.ridge.solve(target)
-        rows = slice(0, _PAIR_ROWS)
-        residual = target[rows] - weights @ mains.ridge.design[:, rows]
-        pairs = self._pair_terms(mains, residual, self.settings.max_columns - len(mains.terms))
-        if not len(pairs):
-            return mains.terms, weights
-        terms = np.concatenate([mains.terms, pairs])
-        ridge = Ridge(self._design(terms))
-        return terms, ridge.solve(target[: ridge.rows])
-
-    def _prepare(self, parents: IntArray) -> _Mains:
-        terms = self._main_terms(parents)
-        rows = slice(0, _PAIR_ROWS)
-        curves = [self._evaluate(int(c))[: self.pair_count, rows] for c in parents]
-        empty = np.zeros((0, self.pair_count, 0), np.float32)
-        features = np.stack(curves).astype(np.float32) if curves else empty
-        return _Mains(parents, terms, Ridge(self._design(terms)), features)
-
-    def _main_terms(self, parents: IntArray) -> IntArray:
-        """The constant, and for each parent its value and its curves."""
-        inputs = len(self.table.feature_counts)
-        count = int(np.clip(self.settings.max_columns // (2 * len(parents) + 1), 1, self.count))
-        regressors = [0]
-        for parent in parents:
-            curves = min(count, int(self.table.feature_counts[parent]))
-            regressors.append(1 + int(parent))
-            regressors += [1 + inputs + int(parent) * self.count + k for k in range(1, curves)]
-        return np.stack([regressors, np.zeros(len(regressors), np.int64)], axis=1)
-
-    def _pair_terms(self, mains: _Mains, residual: Array, room: int) -> IntArray:
-        """Products of two parents' features, the pairs of which the residual asks for."""
-        none, parents = np.zeros((0, 2), np.int64), mains.parents
-        if len(parents) < 2 or self.pair_count < 1 or not self.settings.max_pairs:
-            return none
-        score, sizes = score_pairs(mains.features, mains.squares, residual)
-        order = np.argsort(score, axis=None)[::-1][: self.settings.max_pairs]
-        found = []
-        for place in order:
-            a, b = divmod(int(place), len(parents))
-            new = self._pair_block(int(parents[a]), int(parents[b]), int(sizes[a, b]))
+        chosen = tuple(parents[self.table.feature_counts[parents] > 0].tolist())
+        terms, ridge, features, squares = self._prepare(chosen)
+        target = self.transitions.targets[:, state] - self.target_center[state]
+        target = target[: ridge.rows] / self.target_scale[state]
+        weights, rows = ridge.solve(target), slice(0, _PAIR_ROWS)
+        if len(chosen) < 2 or not self.settings.max_pairs:
+            return terms, weights
+        residual = target[rows] - weights @ ridge.design[:, rows]
+        score, sizes = score_pairs(features, squares, residual)
+        found, room = [terms], self.settings.max_columns - len(terms)
+        for place in np.argsort(score, axis=None)[::-1][: self.settings.max_pairs]:
+            a, b = divmod(int(place), len(chosen))
+            new = self._pair_block(chosen[a], chosen[b], int(sizes[a, b]))
             if score[a, b] <= 0 or len(new) > room:
                 break
             room -= len(new)
             found.append(new)
-        return np.concatenate(found) if found else none
+        if len(found) == 1:
+            return terms, weights
+        terms = np.concatenate(found)
+        ridge = Ridge(self._design(terms))
+        return terms, ridge.solve(target[: ridge.rows])
+
+    def _prepare_mains(
+        self, parents: tuple[int, ...]
+    ) -> tuple[IntArray, Ridge, NDArray[np.float32], NDArray[np.float32]]:
+        """What all next states with these parents share: the constant, and for each parent its
+        value and its curves; (parent, feature, row) what their products are made of; its squares.
+        """
+        inputs = len(self.table.feature_counts)
+        count = int(np.clip(self.settings.max_columns // (2 * len(parents) + 1), 1, self.count))
+        regressors = [0]
+        for parent in parents:
+            first = 1 + inputs + parent * self.count
+            curves = min(count, int(self.table.feature_counts[parent]))
+            regressors += [1 + parent, *range(first + 1, first + curves)]
+        terms = np.stack([regressors, np.zeros(len(regressors), np.int64)], axis=1)
+        rows = min(_PAIR_ROWS, len(self.transitions))
+        features = np.zeros((len(parents), self.pair_count, rows), np.float32)
+        for place, parent in enumerate(parents):
+            features[place] = self._evaluate(parent)[: self.pair_count, :rows]
+        return terms, Ridge(self._design(terms)), features, sum_squares(features)
 
     def _pair_block(self, first: int, second: int, size: int) -> IntArray:
         base = 1 + len(self.table.feature_counts)
@@ -855,22 +841,6 @@ class Ridge:
             ridge = float(np.clip(noise * degrees / (size + 1e-12), 1e-9 * len(target), 1e3))
         weights = self.vectors @ (projected / (values + ridge))
         return np.concatenate([[level - weights @ self.mean], weights])
-
-
-@dataclass(eq=False)
-class _Mains:
-    """The part that all next states with the same parents share."""
-
-    parents: IntArray
-    terms: IntArray
-    ridge: Ridge
-    features: NDArray[np.float32]
-    """(parent, feature, row) what their products are made of."""
-
-    @cached_property
-    def squares(self) -> NDArray[np.float32]:
-        """The squares of these features, for `score_pairs`."""
-        return sum_squares(self.features)
 
 
 def _with_residuals(

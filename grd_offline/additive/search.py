@@ -174,8 +174,6 @@ class EvidenceProblem:
         self.columns, self.sizes, self.target = columns, tuple(sizes), target
         rows, width = columns.shape
         self.primal = width < rows or width == 0
-        self._step = self._solve_primal if self.primal else self._solve_dual
-        """Posterior, and the factors by which the fixed point moves variances and noise."""
         self.power = float(target @ target)
         self.gram = columns.T @ columns if self.primal else None
         self.moment = columns.T @ target
@@ -217,6 +215,10 @@ class EvidenceProblem:
             if abs(rise) < tolerance:
                 break
         return best
+
+    def _step(self, variances: Array, noise: float) -> tuple[Posterior, Array, float]:
+        """Posterior, and the factors by which the fixed point moves variances and noise."""
+        return (self._solve_primal if self.primal else self._solve_dual)(variances, noise)
 
     def _solve_primal(self, variances: Array, noise: float) -> tuple[Posterior, Array, float]:
         assert self.gram is not None
