@@ -31,11 +31,9 @@ from .options import (
     setting_options,
 )
 from .signals import Stop, catch_signals
-from .text import echo, print_warning, say
+from .text import echo, print_facts, print_text, print_warning, say
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from grd_offline.io.datasets import Record, Recording
     from grd_offline.io.formats.summary import Summary
     from grd_offline.learning.collecting.dataset import Collected
@@ -49,10 +47,8 @@ _SAVING = "saving the finished episodes; press Ctrl-C again to quit"
 
 def parse_delay(value: Any) -> int | str:
     """Read `end` or a number of steps."""
-    if value == "end" or isinstance(value, int):
-        return value  # type: ignore[no-any-return]
     try:
-        return int(value)
+        return "end" if value == "end" else int(value)
     except (TypeError, ValueError):
         raise click.BadParameter(f"expected 'end' or a number of steps, got {value!r}") from None
 
@@ -77,17 +73,16 @@ def read_recipe(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
         for option in ctx.command.params
         if option.name not in ("recipe", "help")
     }
-    defaults = {}
+    ctx.default_map = {}
     for key, value in values.items():
         if key not in options:
             near = difflib.get_close_matches(key, options, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(options)}"
             raise DataError(f"unknown key, {hint}", file=path, field=key)
         try:
-            defaults[str(options[key].name)] = _understand(ctx, options[key], value)
+            ctx.default_map[str(options[key].name)] = _understand(ctx, options[key], value)
         except click.BadParameter as error:
             raise DataError(error.message, file=path, field=key) from None
-    ctx.default_map = defaults
     return path
 
 
@@ -206,7 +201,14 @@ def collect(
     # the same results wherever an episode runs.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    _check_trust(options["environment"], recipe)
+    environment = options["environment"]
+    if ":" in environment and not is_given("environment"):  # a recipe would import a module
+        raise DataError(
+            f"{environment} imports a Python module: if you trust it, add "
+            f"--env {shlex.quote(environment)}",
+            file=recipe,
+            field="env",
+        )
     from_recipe = dict((ctx.default_map or {}).get("env_args", ()))
     options["env_args"] = from_recipe | options["env_args"]
     if parts is not None:
@@ -222,26 +224,21 @@ def collect(
             collected = None
     if collected is None or collected.path is None:
         echo("stopped: nothing was written")
-    elif collected.is_complete:
-        echo(_describe(collected, time.monotonic() - begin))
-        return
-    else:
+    elif not collected.is_complete:
         echo(
             f"stopped: {collected.path} holds {len(collected.returns):,} of "
             f"{count(options['episodes'], 'episode')}; {out} was not written"
         )
-    stop.leave()
-
-
-def _check_trust(environment: str, recipe: Path | None) -> None:
-    """Refuse a recipe that would import a module."""
-    if ":" in environment and not is_given("environment"):
-        raise DataError(
-            f"{environment} imports a Python module: if you trust it, add "
-            f"--env {shlex.quote(environment)}",
-            file=recipe,
-            field="env",
+    else:
+        returns, steps = collected.returns, int(collected.lengths.sum())
+        echo(
+            f"wrote {collected.path}: {count(len(returns), 'episode')}, {count(steps, 'step')}, "
+            f"return {returns.mean():.4g} ± {returns.std():.4g}, "
+            f"{format_bytes(collected.path.stat().st_size)}, "
+            f"{steps / max(time.monotonic() - begin, 1e-9):,.0f} steps/s"
         )
+        return
+    stop.leave()
 
 
 def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
@@ -289,17 +286,6 @@ def _collect_parts(out: Path, parts: int, where: Where, options: dict[str, Any])
         f"{format_bytes(size)}, in "
         f"{format_seconds(time.monotonic() - begin)}; look at it with: "
         f"grd-offline inspect {shlex.quote(str(out))}"
-    )
-
-
-def _describe(collected: Collected, seconds: float) -> str:
-    """One line about the file that was written."""
-    assert collected.path is not None
-    returns, steps = collected.returns, int(collected.lengths.sum())
-    return (
-        f"wrote {collected.path}: {count(len(returns), 'episode')}, {count(steps, 'step')}, "
-        f"return {returns.mean():.4g} ± {returns.std():.4g}, "
-        f"{format_bytes(collected.path.stat().st_size)}, {steps / max(seconds, 1e-9):,.0f} steps/s"
     )
 
 
@@ -351,15 +337,11 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
         found = measure(values)._asdict().items()
         return {name: value if math.isfinite(value) else None for name, value in found}
 
-    values = (summary.minimum, summary.maximum, summary.mean, summary.deviation)
-    columns = dict(
-        zip(("min", "max", "mean", "std"), (one.tolist() for one in values), strict=True)
-    )
     names = (*summary.observation_names, *summary.action_names)
-    dimensions = [
-        {"name": name, **{key: column[i] for key, column in columns.items()}}
-        for i, name in enumerate(names)
-    ]
+    values = (summary.minimum, summary.maximum, summary.mean, summary.deviation)
+    rows = zip(names, *(one.tolist() for one in values), strict=True)
+    keys = ("name", "min", "max", "mean", "std")
+    dimensions = [dict(zip(keys, row, strict=True)) for row in rows]
     as_they_are = (
         "terminated", "truncated", "convention", "has_final_observations", "delay", "deliveries",
         "discrete_actions",
@@ -382,28 +364,22 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
 
 
 def _show(file: str, summary: Summary) -> None:
+    from rich import box
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from grd_offline.io.formats.summary import measure
 
-    from .text import print_facts, print_text
-
     lengths, returns = summary.lengths, measure(summary.returns)
-    ends = [
-        f"{number:,} {word}"
-        for number, word in (
-            (summary.terminated, "terminated"),
-            (summary.truncated, "truncated"),
-            (len(lengths) - summary.terminated - summary.truncated, "unfinished"),
-        )
-        if number
-    ]
+    ends = {"terminated": summary.terminated, "truncated": summary.truncated}
+    ends["unfinished"] = len(lengths) - sum(ends.values())
+    told = ", ".join(f"{number:,} {word}" for word, number in ends.items() if number)
     facts = {
         "layout": summary.layout,
         **({} if summary.columns is None else {"columns": printable(summary.columns)}),
         "environment": summary.environment or "not known",
-        "episodes": f"{len(lengths):,} ({', '.join(ends)})",
+        "episodes": f"{len(lengths):,} ({told})",
         "steps": f"{lengths.sum():,}",
         "lengths": f"{lengths.min():,} to {lengths.max():,}, mean {lengths.mean():,.1f}",
         "returns": f"{returns.min:.4g} to {returns.max:.4g}, mean {returns.mean:.4g}, "
@@ -419,16 +395,6 @@ def _show(file: str, summary: Summary) -> None:
     console = Console(highlight=False)
     console.print(Text(file, style="bold cyan"))
     print_facts(console, facts)
-    console.print(_dimension_table(summary))
-    for warning in summary.warnings:
-        print_text(console, f"warning: {warning}", "yellow")
-
-
-def _dimension_table(summary: Summary) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("dimension", overflow="fold")
     for title in ("min", "mean", "max", "sd"):
@@ -439,7 +405,9 @@ def _dimension_table(summary: Summary) -> Table:
         table.add_row(Text(printable(name)), *(f"{column[i]:.4g}" for column in columns))
     if len(names) > _ROWS:
         table.add_row(f"and {len(names) - _ROWS} more (--json lists all)")
-    return table
+    console.print(table)
+    for warning in summary.warnings:
+        print_text(console, f"warning: {warning}", "yellow")
 
 
 def _histogram(values: Any, bins: int = 40) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +23,17 @@ from .options import (
     option,
     out_option,
     path_argument,
+    pick_settings,
     reading_options,
     setting_option,
     setting_options,
     video_options,
     workers_option,
 )
-from .text import echo, print_warning
+from .text import echo, print_facts, print_text, print_warning
 
 if TYPE_CHECKING:
+    from grd_offline.lab.sweep.parts import PartsPlan
     from grd_offline.methods.result import Decomposition
 
 
@@ -94,10 +97,8 @@ def decompose(
 
     from .display import show_stages
 
-    names = ("max_episode_steps", "max_bytes", "columns", "returns", "preferences")
-    given = {name: options.pop(name) for name in names}
-    given = {name: value for name, value in given.items() if value is not None}
-    settings = DecomposeSettings(**options)
+    settings = DecomposeSettings(**pick_settings(DecomposeSettings, options))
+    given = {n: v for n, v in options.items() if not hasattr(settings, n) and v is not None}
     folder = out if out is not None else beside(file, "-grd")
     is_new = not folder.is_dir() or not any(folder.iterdir())
     for name in ("returns", "preferences") if outcomes is not None else ():
@@ -133,13 +134,10 @@ def decompose(
 def show_result(result: Decomposition, *, is_new: bool = True) -> None:
     from rich.console import Console
 
-    from .text import print_facts, print_text
-
     metrics = result.metrics
     console = Console(highlight=False)
     facts = {"columns": result.columns} if result.columns is not None else {}
-    facts["fit"] = f"{metrics['fit']} ({metrics['reason']})"
-    facts |= _list_drivers(result)
+    facts |= {"fit": f"{metrics['fit']} ({metrics['reason']})", **_list_drivers(result)}
     for candidate in metrics["alternatives"]:
         called = Outcome(candidate.get("outcome", NUMBER)).plural
         inside = format_share(candidate["held_out_return_coverage_90"])
@@ -162,10 +160,12 @@ def show_result(result: Decomposition, *, is_new: bool = True) -> None:
         )
     if unit := Outcome(metrics["outcome"]).unit:
         facts["unit"] = unit
-    facts["bands"] = metrics["bands"]
-    facts["time"] = format_seconds(metrics["seconds"])
-    facts["results"] = f"{result.folder}/{'' if is_new else f' {_REPLACED}'}"
-    facts["report"] = f"{result.folder}/report.html"
+    facts |= {
+        "bands": metrics["bands"],
+        "time": format_seconds(metrics["seconds"]),
+        "results": f"{result.folder}/{'' if is_new else f' {_REPLACED}'}",
+        "report": f"{result.folder}/report.html",
+    }
     if result.table is not None:
         facts["table"] = str(result.table)
     verdict = metrics["verdict"]
@@ -187,24 +187,18 @@ def _list_drivers(result: Decomposition) -> dict[str, str]:
         return {"drives the reward": f"not known: {metrics['method']} does not look for masks"}
     facts = {}
     top = [f"{name} {format_share(share)}" for name, share in result.shares[:8]]
-    if not top:
-        top = _names(masks["state_names"], masks["state_to_reward"])
-        top += _names(masks["action_names"], masks["action_to_reward"])
+    for kind in () if top else ("state", "action"):
+        top += compress(masks[f"{kind}_names"], masks[f"{kind}_to_reward"])
     facts["drives the reward"] = ", ".join(top) or "nothing: every step is worth the same"
     if top and metrics["verdict"]["level"] == "unreliable":
         facts["drives the reward"] += " (not to be relied on)"
-    if explained := explain_marks(
-        one for effect in result.effects[:8] for one in effect["references"]
-    ):
+    inputs = (one for effect in result.effects[:8] for one in effect["references"])
+    if explained := explain_marks(inputs):
         facts["names"] = explained
-    compact = _names(masks["state_names"], masks["compact"]["closure"])
+    compact = list(compress(masks["state_names"], masks["compact"]["closure"]))
     named = f": {', '.join(compact)}" if compact else ""
     facts["compact state"] = f"{len(compact)} of {len(masks['state_names'])}{named}"
     return facts
-
-
-def _names(names: list[str], mask: list[int]) -> list[str]:
-    return [name for name, on in zip(names, mask, strict=True) if on]
 
 
 @command()
@@ -245,7 +239,10 @@ def relabel(
     from grd_offline.io.formats.parts import find_parts
 
     if find_parts(Path(file)):
-        _relabel_parts(file, model, out, where, workers, options)
+        target = out if out is not None else beside(file, "-relabelled")
+        plan = _plan_parts(file, model, target, options)
+        run_parts(target, plan, where, workers)
+        echo(f"wrote {target}: {count(len(plan.jobs), 'part')}")
         return
     if not Path(file).exists() and not file.startswith("minari:"):
         raise DataError("no such file", file=file)
@@ -267,20 +264,12 @@ def relabel(
         echo(f"wrote {result.table}: one row per step")
 
 
-def _relabel_parts(
-    file: str,
-    model: Path,
-    out: Path | None,
-    where: Where,
-    workers: int | None,
-    options: dict[str, Any],
-) -> None:
-    """Relabel a folder of parts into another one."""
+def _plan_parts(file: str, model: Path, target: Path, options: dict[str, Any]) -> PartsPlan:
+    """Plan to relabel a folder of parts into another one."""
     from grd_offline.lab.sweep.parts import plan_relabelling
 
     if options.pop("columns") is not None or options.pop("returns") is not None:
         raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=file)
-    target = out if out is not None else beside(file, "-relabelled")
     if target.suffix in (".h5", ".hdf5"):
         raise DataError("expected the name of a folder, because FILE is one", file=target)
     if target.resolve() == Path(file).resolve():
@@ -289,8 +278,7 @@ def _relabel_parts(
     missing = len(plan.manifest.parts) - len(plan.jobs)
     if missing > 0:
         print_warning(f"{file}: {missing} of {len(plan.manifest.parts)} parts are not there yet")
-    run_parts(target, plan, where, workers)
-    echo(f"wrote {target}: {count(len(plan.jobs), 'part')}")
+    return plan
 
 
 @command()

@@ -15,10 +15,10 @@ import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console, RenderableType
@@ -38,7 +38,6 @@ from .text import echo, print_warning, say
 
 if TYPE_CHECKING:
     from grd_offline.core.episodes import EpisodeSet
-    from grd_offline.lab.judge import Found
     from grd_offline.lab.sweep.folder import Mark
     from grd_offline.lab.sweep.plan import Job
     from grd_offline.learning.runs.folder import RunFolder, TrainingResult
@@ -301,13 +300,14 @@ class JobsDisplay(Observer):
         return (time.monotonic() - self._begin) / gained * (len(shares) - sum(shares.values()))
 
 
-class Terminal(Observer):
+class Terminal(Observer, AbstractContextManager["Terminal"]):
     """The display of a training run, and of decompositions before it. It also handles Ctrl-C.
 
     The first Ctrl-C stops the run, the second ends it at once.
     """
 
     def __init__(self) -> None:
+        self.line = ["grd-offline", *sys.argv[1:]]
         self.stop = Stop()
         self.shown: RunDisplay | None = None
         self._forecast = Forecast()
@@ -334,7 +334,10 @@ class Terminal(Observer):
     def on_result(self, work: Any, result: Any) -> None:
         if self.shown is None:
             self._open.close()
-            say(describe_found(work, result))
+            line = f"{work}: {result.about['fit']} in {result.about['seconds']:.1f} s"
+            if truth := result.about.get("against_truth"):
+                line += f", Pearson {truth['pearson']:.3f} with the true rewards"
+            say(line)
         elif work is self.shown.files:
             self._open.close()
             self.shown.look()
@@ -347,9 +350,6 @@ class Terminal(Observer):
     def should_stop(self) -> bool:
         return self.stop.is_set()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._open.close()
         if isinstance(error, KeyboardInterrupt) and self.shown is not None:
@@ -360,21 +360,12 @@ class Terminal(Observer):
     def tell_end(self, result: TrainingResult, what_next: str) -> None:
         """Say what was written. If the run was stopped, say `what_next` and end the command."""
         assert self.shown is not None
-        unit, members = self.shown.unit, self.shown.members
-        if not self.stop.is_set():
-            trained = f"{count(result.step, unit)} of {count(members, 'member')}"
-            echo(f"wrote {result.folder}: {trained}")
-            return
-        echo(f"stopped at {unit} {result.step:,}{what_next}")
-        self.stop.leave()
-
-
-def describe_found(method: str, found: Found) -> str:
-    """One line about the rewards that a method found."""
-    line = f"{method}: {found.about['fit']} in {found.about['seconds']:.1f} s"
-    if "against_truth" in found.about:
-        line += f", Pearson {found.about['against_truth']['pearson']:.3f} with the true rewards"
-    return line
+        unit, members = self.shown.unit, count(self.shown.members, "member")
+        if self.stop.is_set():
+            echo(f"stopped at {unit} {result.step:,}{what_next}")
+            self.stop.leave()
+        else:
+            echo(f"wrote {result.folder}: {count(result.step, unit)} of {members}")
 
 
 class Point(NamedTuple):
@@ -422,11 +413,10 @@ class RunDisplay(Observer):
         self.title, self.unit, self.states = run.title, run.unit, run.states
         self.members, self.total = len(run.members), run.total
         self.run, self.files = run, files
-        names = dict.fromkeys(member.group for member in run.members)
-        self.groups = [
-            Group(name, [i for i, member in enumerate(run.members) if member.group == name])
-            for name in names
-        ]
+        groups: dict[str, Group] = {}
+        for place, member in enumerate(run.members):
+            groups.setdefault(member.group, Group(member.group, [])).members.append(place)
+        self.groups = list(groups.values())
         self._read_curves()
         self._looked = self._sampled = time.monotonic()
         self._look_seconds = 0.0
@@ -568,12 +558,8 @@ def draw_panel(shown: RunDisplay, width: int, height: int) -> Panel:
     curve = _CURVE if width >= 110 else _SHORT_CURVE
     cells = [describe_columns(group, shown.states, curve) for group in groups]
     table = make_table(_TITLES, cells, width - 4, shown.always)
-    parts: list[RenderableType] = [
-        bar,
-        Text(speed, style="yellow" if shown.run.phase else ""),
-        Text(),
-        table,
-    ]
+    speeds = Text(speed, style="yellow" if shown.run.phase else "")
+    parts: list[RenderableType] = [bar, speeds, Text(), table]
     if len(shown.groups) > rows:
         parts.append(Text(f"and {len(shown.groups) - rows} more", style="dim"))
     if shown.notice:
@@ -600,13 +586,12 @@ def make_table(
         if sum(sizes[name] for name in kept) - 2 > width and name in kept:
             kept.remove(name)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    looks: dict[str, dict[str, Any]] = {
+        "group": {"overflow": "fold", "min_width": min(_GROUP_SHORT, width)},
+        "curve": {"no_wrap": True, "style": "cyan"},
+    }
     for name in kept:
-        if name == "group":
-            table.add_column(titles[name], overflow="fold", min_width=min(_GROUP_SHORT, width))
-        elif name == "curve":
-            table.add_column(titles[name], no_wrap=True, style="cyan")
-        else:
-            table.add_column(titles[name], no_wrap=True, justify="right")
+        table.add_column(titles[name], **looks.get(name, {"no_wrap": True, "justify": "right"}))
     for row in rows:
         table.add_row(*(Text(row[name]) for name in kept))
     return table

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from .options import Decorator, option, options
+from .options import Decorator, join_options, option, options
 from .signals import Stop, catch_signals
 from .text import print_warning
 
@@ -39,29 +39,21 @@ class Where(NamedTuple):
         if self.kind == "ray":
             from grd_offline.lab.sweep.run import RayRunner
 
-            place = Path.cwd()
-            return RayRunner(
-                folder, machine, address=self.address, directory=place, cpus=cpus, gpus=gpus
-            )
+            start = partial(RayRunner, address=self.address, directory=Path.cwd())
+            return start(folder, machine, cpus=cpus, gpus=gpus)
         from grd_offline.lab.sweep.run import LocalRunner, divide
 
         return LocalRunner(folder, divide(machine, cpus, gpus), Path.cwd())
 
 
+def _join_where(kind: str, address: str | None, tries: int) -> dict[str, Where]:
+    if address is not None and kind != "ray":
+        raise click.UsageError("--address is for --runner ray")
+    return {"where": Where(kind, address, tries)}
+
+
 def runner_options(what: str) -> Decorator:
     """--runner, --address and --tries, for commands that run several `what`."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def join(
-            *arguments: Any, kind: str, address: str | None, tries: int, **options: Any
-        ) -> Any:
-            if address is not None and kind != "ray":
-                raise click.UsageError("--address is for --runner ray")
-            return command(*arguments, where=Where(kind, address, tries), **options)
-
-        return join
-
     return options(
         option(
             "--runner",
@@ -81,7 +73,7 @@ def runner_options(what: str) -> Decorator:
             default=2,
             help=f"Number of times that each of the {what} is tried before it is given up.",
         ),
-        decorate,
+        join_options(_join_where),
     )
 
 
@@ -93,14 +85,12 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
 
     if workers is not None and where.address is not None:
         raise click.UsageError("--workers is for this machine: leave it out with --address")
-    folder = Path(os.path.abspath(out))
-    machine = find_machine()
+    folder, machine = Path(os.path.abspath(out)), find_machine()
     if workers is not None:
         machine = replace(machine, cores=workers)
     held = hold_parts(folder, plan)
     try:
-        versions = describe_versions(folder, plan)
-        if versions is not None:
+        if versions := describe_versions(folder, plan):
             print_warning(f"{out}: {versions}")
         if all(m and m.state == FINISHED for m in describe_marks(folder, plan.jobs).values()):
             where = where._replace(kind="local")  # Ray need not be started
@@ -109,13 +99,12 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
     finally:
         held.release()
     stop.leave("stopped: run the same command again to continue")
-    missing = [(n, mark) for n, mark in marks.items() if mark is None or mark.state != FINISHED]
-    if missing:
-        name, mark = missing[0]
+    if missing := [n for n, mark in marks.items() if mark is None or mark.state != FINISHED]:
+        mark = marks[missing[0]]
         reason = mark.reason if mark is not None else "it was not begun"
         raise click.ClickException(
-            f"{len(missing)} of {len(marks)} parts are missing, the first is {name}: {reason}; run "
-            "the same command again to continue"
+            f"{len(missing)} of {len(marks)} parts are missing, the first is {missing[0]}: "
+            f"{reason}; run the same command again to continue"
         )
 
 

@@ -124,7 +124,7 @@ def parse_size(value: Any) -> int:
 class OutPath(click.Path):
     """A file or a folder to write. An empty name is refused: it would be the working folder."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "":
             self.fail("the name is empty", param, ctx)
         return super().convert(value, param, ctx)
@@ -135,10 +135,7 @@ class NamesType(Parameter):
 
     name = "names"
 
-    def __init__(
-        self,
-        known: tuple[str, ...] | Callable[[], tuple[str, ...]],
-    ) -> None:
+    def __init__(self, known: tuple[str, ...] | Callable[[], tuple[str, ...]]) -> None:
         self._known = known
 
     @property
@@ -146,9 +143,7 @@ class NamesType(Parameter):
         """The names, which may take a moment to find."""
         return self._known() if callable(self._known) else self._known
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
         names = value if isinstance(value, tuple) else tuple(str(value).split(","))
         for name in names:
             if name not in self.known:
@@ -275,46 +270,50 @@ def workers_option(text: str, default: str = "the number of cores", kind: Any = 
     return option("--workers", type=kind, help=f"{text}  [default: {default}]")
 
 
-def video_options(text: str) -> Decorator:
-    """--video and --env. The command gets the id of the environment to film, or None."""
+def join_options(join: Callable[..., dict[str, Any]]) -> Decorator:
+    """The command gets what `join` makes of some of its options instead of them."""
+    names = inspect.signature(join).parameters
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def join(*arguments: Any, video: bool, environment: str | None, **options: Any) -> Any:
-            if video != (environment is not None):
-                raise click.UsageError(
-                    "--video and --env go together: name the environment of the video"
-                )
-            if environment is not None:
-                from grd_offline.worlds.environments import resolve_environment_id
+        def run(*arguments: Any, **options: Any) -> Any:
+            joined = join(**{name: options.pop(name) for name in names})
+            return command(*arguments, **options, **joined)
 
-                environment = resolve_environment_id(environment)
-            return command(*arguments, video=environment, **options)
+        return run
 
-        return join
+    return decorate
 
+
+def video_options(text: str) -> Decorator:
+    """--video and --env. The command gets the id of the environment to film, or None."""
     name = "Environment for --video: a Gymnasium id or a short name."
     return options(
         option("--video", is_flag=True, help=f"{text} Needs --env."),
         option("--env", "environment", help=name),
-        decorate,
+        join_options(_join_video),
     )
 
 
-def _join_columns(command: Callable[..., Any]) -> Callable[..., Any]:
+def _join_video(video: bool, environment: str | None) -> dict[str, Any]:
+    if video != (environment is not None):
+        raise click.UsageError("--video and --env go together: name the environment of the video")
+    if environment is not None:
+        from grd_offline.worlds.environments import resolve_environment_id
+
+        environment = resolve_environment_id(environment)
+    return {"video": environment}
+
+
+def _join_columns(embed: tuple[str, ...], columns: str | None) -> dict[str, Any]:
     """The command gets the embedded columns among its columns."""
+    if embed:
+        from grd_offline.io.tables.columns import quote_name, split_names
 
-    @functools.wraps(command)
-    def join(*arguments: Any, embed: tuple[str, ...], columns: str | None, **options: Any) -> Any:
-        if embed:
-            from grd_offline.io.tables.columns import quote_name, split_names
-
-            names = [name for part in embed for name in split_names(part)]
-            embedded = f"embed={'+'.join(map(quote_name, names))}"
-            columns = ",".join(filter(None, [columns, embedded]))
-        return command(*arguments, columns=columns, **options)
-
-    return join
+        names = [name for part in embed for name in split_names(part)]
+        embedded = f"embed={'+'.join(map(quote_name, names))}"
+        columns = ",".join(filter(None, [columns, embedded]))
+    return {"columns": columns}
 
 
 table_options = options(
@@ -341,7 +340,7 @@ table_options = options(
         help="For tables: a .csv or .parquet file with the outcome of each episode. With it, "
         "return=NAME in --columns names a column of this file.",
     ),
-    _join_columns,
+    join_options(_join_columns),
 )
 max_size_option = option(
     "--max-size",

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import compress, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from grd_offline.io.files.results import RunRecord
     from grd_offline.lab.sweep.folder import SweepRecord
     from grd_offline.lab.sweep.plan import Job, SweepPlan
-    from grd_offline.methods.result import Decomposition
 
 
 @command()
@@ -63,9 +63,8 @@ def report(folders: tuple[Path, ...], out: Path | None, video: str | None) -> No
     """
     from grd_offline.io.files.storage import check_file
 
-    path = folders[0] / REPORT_FILE
+    path = out or folders[0] / REPORT_FILE
     if out is not None:
-        path = out
         check_file(path)
     write_page(path, _make_page(folders, video))
     echo(f"wrote {path}")
@@ -82,42 +81,29 @@ def leave_report(folder: Path) -> None:
 
 
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
-    from grd_offline.io.files.results import (
-        has_outcomes,
-        is_decomposition,
-        is_judgement,
-        is_sweep,
-        read_judgement,
-        read_run,
-    )
+    from grd_offline import report as pages
+    from grd_offline.io.files import results
     from grd_offline.lab.sweep.folder import read_sweep
     from grd_offline.methods.result import read_decomposition, read_outcomes
-    from grd_offline.report import (
-        make_decomposition_page,
-        make_judgement_page,
-        make_outcomes_page,
-        make_run_page,
-    )
 
-    if len(folders) == 1 and has_outcomes(folders[0]) and filmed is None:
-        return make_outcomes_page(*read_outcomes(folders[0]))
-    decomposed = any(is_decomposition(folder) for folder in folders)
-    judged = any(is_judgement(folder) for folder in folders)
-    swept = any(is_sweep(folder) for folder in folders)
-    if (decomposed or judged or swept) and len(folders) > 1:
+    if len(folders) == 1 and results.has_outcomes(folders[0]) and filmed is None:
+        return pages.make_outcomes_page(*read_outcomes(folders[0]))
+    kinds = (results.is_decomposition, results.is_sweep, results.is_judgement)
+    is_decomposed, is_swept, is_judged = (any(map(is_it, folders)) for is_it in kinds)
+    if (is_decomposed or is_judged or is_swept) and len(folders) > 1:
         raise click.UsageError(
             "expected one decomposition, one judgement, one sweep, or one or more runs"
         )
-    if decomposed:
+    if is_decomposed:
         record = read_decomposition(folders[0])
-        return make_decomposition_page(record, video=filmed, warn=print_warning)
+        return pages.make_decomposition_page(record, video=filmed, warn=print_warning)
     if filmed is not None:
         raise click.UsageError("--video: only a decomposition has episodes to show")
-    if swept:
+    if is_swept:
         return make_sweep(read_sweep(folders[0]))
-    if judged:
-        return make_judgement_page(read_judgement(folders[0]))
-    return make_run_page([read_run(folder) for folder in folders])
+    if is_judged:
+        return pages.make_judgement_page(results.read_judgement(folders[0]))
+    return pages.make_run_page([results.read_run(folder) for folder in folders])
 
 
 def make_sweep(record: SweepRecord) -> str:
@@ -181,6 +167,7 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
 
     from grd_offline.io.files.plain import folder_errors
     from grd_offline.io.files.results import is_decomposition, read_run
+    from grd_offline.io.files.storage import make_folder
     from grd_offline.methods.result import read_decomposition
 
     decomposed = [run for run in runs if is_decomposition(run)]
@@ -191,48 +178,30 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
     decompositions = {folder: read_decomposition(folder) for folder in decomposed}
     records = [read_run(run) for run in runs if run not in decomposed]
     with folder_errors(runs[0], "does not fit together"):
-        _draw(decompositions, records, out, form, metric)
+        from grd_offline.report import figures
 
-
-def _draw(
-    decompositions: dict[Path, Decomposition],
-    records: list[RunRecord],
-    out: Path | None,
-    form: str,
-    metric: str,
-) -> None:
-    from grd_offline.io.files.storage import make_folder
-    from grd_offline.report.figures import (
-        draw_comparison,
-        draw_decomposition,
-        draw_run,
-        save_figure,
-    )
-
-    if out is not None:
-        figures = {out: draw_comparison(records, metric)}
-    else:
-        drawn = [(path, draw_decomposition(found)) for path, found in decompositions.items()]
-        drawn += [(record.path, draw_run(record, metric)) for record in records]
-        figures = {
-            path / PLOTS_FOLDER / f"{name}.{form}": figure
-            for path, named in drawn
-            for name, figure in named.items()
-        }
-        if len(records) > 1:
-            file = records[0].path / PLOTS_FOLDER / f"comparison-{metric}.{form}"
-            figures[file] = draw_comparison(records, metric)
-    for path, figure in figures.items():
+        drawn: dict[Path, Any] = {}
         if out is None:
-            make_folder(path.parent.parent, path.parent.name)
-        save_figure(figure, path, form)
-        echo(f"wrote {path}")
+            for path, found in decompositions.items():
+                drawn |= _place(path, form, figures.draw_decomposition(found))
+            for record in records:
+                drawn |= _place(record.path, form, figures.draw_run(record, metric))
+        if out is not None or len(records) > 1:
+            file = records[0].path / PLOTS_FOLDER / f"comparison-{metric}.{form}"
+            drawn[out or file] = figures.draw_comparison(records, metric)
+        for path, figure in drawn.items():
+            if out is None:
+                make_folder(path.parent.parent, path.parent.name)
+            figures.save_figure(figure, path, form)
+            echo(f"wrote {path}")
+
+
+def _place(folder: Path, form: str, figures: dict[str, Any]) -> dict[Path, Any]:
+    return {folder / PLOTS_FOLDER / f"{name}.{form}": drawn for name, drawn in figures.items()}
 
 
 def _find_format(out: Path | None) -> str:
-    if out is None:
-        return "png"
-    ending = out.suffix.removeprefix(".").lower()
+    ending = "png" if out is None else out.suffix.removeprefix(".").lower()
     if ending not in FORMATS:
         known = ", ".join(f".{form}" for form in FORMATS)
         raise click.UsageError(
@@ -295,16 +264,9 @@ def parse_steps(value: Any) -> tuple[int, ...]:
 )
 @out_option("Folder for tables, figures and a page.  [default: comparison in the first folder]")
 def compare(
-    results: tuple[Path, ...],
-    metric: str,
-    at: tuple[int, ...] | None,
-    last: int,
-    chosen: str | None,
-    reference: str | None,
-    paper: Path | None,
-    form: str,
-    out: Path | None,
-) -> None:
+    results: tuple[Path, ...], at: tuple[int, ...] | None, last: int, paper: Path | None,
+    form: str, out: Path | None, **options: Any,
+) -> None:  # fmt: skip
     """Compare methods over seeds and tasks, with intervals.
 
     RESULTS are runs of train-online or train-offline, folders of judge, sweeps, or folders that
@@ -334,6 +296,7 @@ def compare(
     folder = out if out is not None else results[0] / "comparison"
     check_place(folder)
     printed = _find_printed(results, paper)
+    metric = options["metric"]
     whole = collect_scores(runs, metric=metric, last=last)
     steps: Sequence[int | None] = at or (None,)
     comparisons = []
@@ -345,24 +308,12 @@ def compare(
         # What a paper says of the end of a training is not of a step on the way.
         shown = [number for number in printed if step is None or number.step is not None]
         notes = [] if step is None else list_left_out(whole, scores, step)
-        comparisons.append(
-            compare_scores(
-                scores,
-                metric=metric,
-                chosen=chosen,
-                reference=reference,
-                printed=shown,
-                notes=notes,
-            )
-        )
+        comparisons.append(compare_scores(scores, printed=shown, notes=notes, **options))
     if len(comparisons) > 1:
         _print_steps(comparisons, [step for step in steps if step is not None])
     print_comparison(comparisons[-1])
-    write_comparison(folder, comparisons[-1], runs, title=_name(results), form=form)
-
-
-def _name(results: Sequence[Path]) -> str:
-    return results[0].resolve().name if len(results) == 1 else f"{len(results)} results"
+    title = results[0].resolve().name if len(results) == 1 else f"{len(results)} results"
+    write_comparison(folder, comparisons[-1], runs, title=title, form=form)
 
 
 def _find_printed(results: Sequence[Path], paper: Path | None) -> tuple[Printed, ...]:
@@ -412,9 +363,9 @@ def _print_steps(comparisons: Sequence[Comparison], steps: Sequence[int]) -> Non
         found = [one.find(*key) for one in comparisons]
         cells = ["-" if r is None else show_spread(r.mean, r.spread, len(r.scores)) for r in found]
         rows.append((*key, *cells))
-        if any(row is not None and row.printed is not None for row in found):
-            cells = [show_printed(row.printed) if row is not None else "-" for row in found]
-            rows.append(("", "    paper", *cells))
+        printed = [None if row is None else row.printed for row in found]
+        if any(printed):
+            rows.append(("", "    paper", *map(show_printed, printed)))
     _print_table(("task", "method", *(f"{step:,}" for step in steps)), rows, ("task", "method"))
 
 
@@ -422,13 +373,9 @@ def _print_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str]
 ) -> None:
     """Print a table without the columns of numbers that have none."""
-    kept = [
-        place
-        for place, title in enumerate(titles)
-        if title in words or any(len(row) > place and row[place] != "-" for row in rows)
-    ]
-    shown = [[row[place] for place in kept if place < len(row)] for row in rows]
-    print_table([titles[place] for place in kept], shown, words)
+    known = [[cell != "-" for cell in column] for column in zip_longest(*rows, fillvalue="-")]
+    kept = [title in words or any(cells) for title, cells in zip(titles, known, strict=True)]
+    print_table([*compress(titles, kept)], [[*compress(row, kept)] for row in rows], words)
     click.echo()
 
 
@@ -513,22 +460,15 @@ def sweep(
     plan = read_plan(file, scale=scale)
     owners: dict[Any, str] = {}
     for job in plan.jobs:
-        settings = _check_job(plan, job)
-        _refuse_twice(plan, job, settings, owners)
-    folder = out if out is not None else Path("sweeps") / _name_folder(file, scale)
-    folder = Path(os.path.abspath(folder))
-    if dry_run:
-        marks = describe_marks(folder, plan.jobs)
-        for job in plan.jobs:
-            mark = marks[job.name]
-            state = "new" if mark is None else mark.state
-            click.echo(f"{job.name} ({state}): grd-offline {shlex.join(job.command)}")
+        _refuse_twice(plan, job, _check_job(plan, job), owners)
+    name = file.stem if scale == 1 else f"{file.stem}-x{scale:g}"
+    folder = Path(os.path.abspath(out or Path("sweeps") / name))
+    if not dry_run:
+        _run(plan, folder, where, scale, resources)
         return
-    _run(plan, folder, where, scale, resources)
-
-
-def _name_folder(file: Path, scale: float) -> str:
-    return file.stem if scale == 1 else f"{file.stem}-x{scale:g}"
+    for job, mark in zip(plan.jobs, describe_marks(folder, plan.jobs).values(), strict=True):
+        state = "new" if mark is None else mark.state
+        click.echo(f"{job.name} ({state}): grd-offline {shlex.join(job.command)}")
 
 
 def _refuse_twice(plan: SweepPlan, job: Job, settings: Any, owners: dict[Any, str]) -> None:
@@ -571,10 +511,9 @@ def _check_job(plan: SweepPlan, job: Job) -> Any:
             from grd_offline.worlds.environments import resolve_environment_id
 
             resolve_environment_id(settings.environment)
-    except click.UsageError as error:
-        raise DataError(f"{job.name}: {error.format_message()}", file=plan.path) from None
-    except DataError as error:
-        raise DataError(f"{job.name}: {error}", file=plan.path) from None
+    except (click.UsageError, DataError) as error:
+        reason = error.format_message() if isinstance(error, click.UsageError) else error
+        raise DataError(f"{job.name}: {reason}", file=plan.path) from None
     return settings
 
 
@@ -587,25 +526,19 @@ def _can_train() -> bool:
 def _run(
     plan: SweepPlan, folder: Path, where: Where, scale: float, resources: dict[str, Any]
 ) -> None:
-    from grd_offline.lab.sweep.folder import (
-        FINISHED,
-        describe_marks,
-        hold_new_sweep,
-        list_jobs,
-        list_others,
-        read_sweep,
-        write_sweep,
-    )
+    from grd_offline.lab.sweep import folder as sweeps
     from grd_offline.lab.sweep.run import find_machine
 
     for name in {job.command[0] for job in plan.jobs} if where.kind == "local" else ():
         if missing := find_missing(name):
             raise click.ClickException(tell_missing(f"the job {name}", missing))
-    held = hold_new_sweep(folder)
+    held = sweeps.hold_new_sweep(folder)
     try:
-        describe_marks(folder, plan.jobs)  # other commands are refused before anything is changed
-        write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
-        if others := list_others(folder, plan.jobs):
+        sweeps.describe_marks(
+            folder, plan.jobs
+        )  # other commands are refused before anything is changed
+        sweeps.write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
+        if others := sweeps.list_others(folder, plan.jobs):
             echo(
                 f"{folder / 'jobs'} has {count(len(others), 'job')} that the file does not name, "
                 f"such as {others[0]}: what they have is not used",
@@ -613,15 +546,18 @@ def _run(
             )
         runner = where.start(folder, find_machine(), **resources)
         _, stop = run_all(folder, plan.jobs, runner, where.tries, "jobs")
-        record = read_sweep(folder)
+        record = sweeps.read_sweep(folder)
         titles = ("job", "state", "tries", "time", "result")
-        print_table(titles, [row[:-1] for row in list_jobs(record)], ("job", "state", "result"))
+        rows = [row[:-1] for row in sweeps.list_jobs(record)]
+        print_table(titles, rows, ("job", "state", "result"))
         click.echo()
         leave_sweep_report(record)
     finally:
         held.release()
     stop.leave("stopped: run the same command again to continue")
-    open_jobs = [n for n, mark in record.marks.items() if mark is None or mark.state != FINISHED]
+    open_jobs = [
+        n for n, mark in record.marks.items() if mark is None or mark.state != sweeps.FINISHED
+    ]
     if open_jobs:
         raise click.ClickException(
             f"{len(open_jobs)} of {count(len(record.jobs), 'job')} failed, the first is "

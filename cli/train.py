@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,27 +98,22 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     environment = options["environment"]
     if resume is not None:
         _refuse_settings(click.get_current_context())
+        changed = {name: options[name] for name in ("environment", "device", "workers")}
         with terminal:
-            result = resume_online(
-                resume, environment=environment, observer=terminal,
-                device=options["device"], workers=options["workers"],
-            )  # fmt: skip
+            result = resume_online(resume, observer=terminal, **changed)
     elif environment is None:
         raise click.UsageError("Missing option '--env' (or '--resume').")
     else:
         task, methods = environment.rsplit("/", 1)[-1], "-".join(options["methods"])
+        folder = out or f"runs/{task}-{methods}"
         for name in (*DISCRETE, "environments"):  # their defaults depend on the environment
             if not is_given(name):
                 options.pop(name, None)
-        line = ["grd-offline", *sys.argv[1:]]
         with terminal:
-            result = train_online(
-                out=out or f"runs/{task}-{methods}", command=line, observer=terminal, **options
-            )
+            result = train_online(out=folder, command=terminal.line, observer=terminal, **options)
     print_closing(terminal.shown)
     leave_report(result.folder)
-    again = name_resume(result.folder, environment or "")
-    terminal.tell_end(result, f"; to continue: {again}")
+    terminal.tell_end(result, f"; to continue: {name_resume(result.folder, environment or '')}")
 
 
 def name_resume(folder: Path, environment: str) -> str:
@@ -185,9 +179,12 @@ def train_offline(file: str, out: Path | None, **given: Any) -> None:
     from .display import Terminal, print_closing
 
     tell_unused(given["algorithm"])
-    folder, line = out or _default_folder(file, given["algorithm"]), ["grd-offline", *sys.argv[1:]]
+    path = name_path(file)
+    # Every decomposition calls its data the same; its folder has the name.
+    name = path.parent.name if path.stem == "relabelled" and path.parent.name else path.stem
+    folder = out or f"runs/{name}-{given['algorithm']}"
     with Terminal() as terminal:
-        result = train_offline(file, folder, observer=terminal, command=line, **given)
+        result = train_offline(file, folder, observer=terminal, command=terminal.line, **given)
     print_closing(terminal.shown)
     if result.evaluations:
         leave_report(result.folder)
@@ -199,13 +196,6 @@ def tell_unused(algorithm: str) -> None:
     for name, owner in (("alpha", "td3bc"), ("expectile", "iql"), ("temperature", "iql")):
         if owner != algorithm and is_given(name):
             print_warning(f"--{name} is an option of {owner}: {algorithm} does not use it")
-
-
-def _default_folder(file: str, algorithm: str) -> str:
-    path = name_path(file)
-    # Every decomposition calls its data the same; its folder has the name.
-    name = path.parent.name if path.stem == "relabelled" and path.parent.name else path.stem
-    return f"runs/{name}-{algorithm}"
 
 
 @command()
@@ -263,11 +253,11 @@ def judge(file: str, out: Path | None, **given: Any) -> None:
     tell_unused(given["algorithm"])
     folder = out if out is not None else beside(file, "-judge")
     with Terminal() as terminal:
-        line = ["grd-offline", *sys.argv[1:]]
-        result = judge(file, folder, observer=terminal, command=line, **given)
+        result = judge(file, folder, observer=terminal, command=terminal.line, **given)
     if result.verdicts:
         _print_table(result)
-        _tell_unsteady(result.unsteady, given["seeds"])
+        if result.unsteady:
+            _tell_unsteady(result.unsteady, given["seeds"])
         leave_report(folder)
         echo(f"wrote {folder}: judge.json, judge.csv, run/")
     else:
@@ -307,8 +297,6 @@ def _print_table(result: JudgingResult) -> None:
 
 
 def _tell_unsteady(unsteady: dict[str, list[int]], seeds: int) -> None:
-    if not unsteady:
-        return
     told = ", ".join(f"{len(lost)} of {seeds} of {name}" for name, lost in unsteady.items())
     echo(
         f"unsteady seeds: {told}. They end with less than two thirds of the gain over the data "

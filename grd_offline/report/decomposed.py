@@ -97,11 +97,12 @@ def compose_page(
     importance = measure_importance(record, tracks)
     edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
     shapes = shape_effects(effects, tracks.sample)
-    returns = _match_outcome(metrics, outcome, tracks)
+    # (episode, 2) the observed outcome, and what the rewards say of it: a chance for labels.
+    observed, found = tracks.returns.T
+    returns = np.stack([observed, outcome.predict(found, metrics.get("base", 0.0))], 1)
     pinned = metrics["identifiability"].get("pinned_down") or {}
     level, verdict = _read_verdict(metrics)
     payload: dict[str, Any] = {
-        "kind": "decomposition",
         "reward": outcome.reward_unit,
         "outcome": {"singular": outcome.singular, "plural": outcome.plural, "paid": outcome.paid},
         "importance": pack_importance(importance),
@@ -112,28 +113,24 @@ def compose_page(
         "pinned": pinned,
         "film": None if film is None else film.clips,
     }
+    command = metrics.get("command") or shlex.join(["grd-offline", "decompose", metrics["data"]])
     kind = f"{outcome.singular.capitalize()} decomposition"
-    nav = {
-        "importance": "Importance" if importance else "",
-        "episodes": "Episodes",
-        "effects": "Effects",
-        "graph": "Causal graph",
-        "returns": "" if outcome == PREFERENCE else outcome.plural.capitalize(),
-        "limits": "What the data can tell",
-        "again": "Use it, make it again",
-    }
     context = {
         "tab": f"{metrics['data']}: {kind[0].lower()}{kind[1:]}",
         "kind": kind,
         "level": level,
         "verdict": verdict,
         "facts": _list_facts(record, outcome, level),
-        "source": [
-            str(metrics["data"]),
-            str(metrics.get("environment") or ""),
-            *count_steps(metrics),
-        ],
-        "nav": nav,
+        "source": [metrics["data"], metrics.get("environment"), *count_steps(metrics)],
+        "nav": {
+            "importance": "Importance" if importance else "",
+            "episodes": "Episodes",
+            "effects": "Effects",
+            "graph": "Causal graph",
+            "returns": "" if outcome == PREFERENCE else outcome.plural.capitalize(),
+            "limits": "What the data can tell",
+            "again": "Use it, make it again",
+        },
         "metrics": metrics,
         "masks": masks,
         "outcome": outcome,
@@ -152,11 +149,10 @@ def compose_page(
         "graph": describe_graph(masks),
         "returns": _describe_returns(returns, metrics.get("calibration") or {}),
         "levels": LEVELS,
-        "pinned": pinned,
         "clearly": CLEARLY,
         "hidden": _list_hidden(metrics["identifiability"]),
         "quoted_name": json.dumps(name),
-        "command": _find_command(metrics, name),
+        "command": command if " --out " in command else f"{command} --out {shlex.quote(name)}",
         "alternatives": [
             (
                 entry["fit"],
@@ -192,8 +188,8 @@ def _read_verdict(metrics: Mapping[str, Any]) -> tuple[str, str]:
 def _list_facts(record: Decomposition, outcome: Outcome, level: str) -> list[tuple[str, str]]:
     metrics, masks = record.metrics, record.masks
     facts = []
-    if metrics.get("held_out_return_r2") is not None:
-        explained, inside = metrics["held_out_return_r2"], metrics["held_out_return_coverage_90"]
+    if (explained := metrics.get("held_out_return_r2")) is not None:
+        inside = metrics["held_out_return_coverage_90"]
         held = f"{metrics['held_out_returns']:,} held-out {outcome.plural}"
         facts.append(
             (show_share(explained), f"of the variance of {held} explained (R²)")
@@ -227,12 +223,6 @@ def _find_drivers(record: Decomposition, importance: Sequence[Importance]) -> di
     }
 
 
-def _match_outcome(metrics: Mapping[str, Any], outcome: Outcome, tracks: Tracks) -> Array:
-    """(episode, 2) the observed outcome, and what the rewards say of it: a chance for labels."""
-    observed, found = tracks.returns.T
-    return np.stack([observed, outcome.predict(found, metrics.get("base", 0.0))], 1)
-
-
 def _pack_returns(returns: Array, held: Mapping[str, Any] | None) -> dict[str, Any]:
     keep = np.linspace(0, len(returns) - 1, min(len(returns), MOST_POINTS)).round().astype(int)
     return {
@@ -245,15 +235,13 @@ def _pack_returns(returns: Array, held: Mapping[str, Any] | None) -> dict[str, A
 
 def _describe_returns(returns: Array, calibration: Mapping[str, Any]) -> dict[str, Any]:
     observed, found = returns.T
-    pairs = zip(
-        calibration.get("levels", []), calibration.get("held_out_returns") or [], strict=False
-    )
+    levels, held = calibration.get("levels", ()), calibration.get("held_out_returns") or ()
     return {
         "low": observed.min(),
         "high": observed.max(),
         "gap": float(np.sqrt(np.mean((observed - found) ** 2))),
         "calibrated": calibration.keys() & {"held_out_returns", "true_rewards"},
-        "inside": next((inside for level, inside in pairs if level == 0.9), None),
+        "inside": dict(zip(levels, held, strict=False)).get(0.9),
     }
 
 
@@ -265,18 +253,12 @@ def _list_hidden(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if len(ranked) > 1:
         ranked.append(("all of them together", sum(size**2 for size in sizes.values()) ** 0.5))
     spread = max(float(found["reward_spread"]), 1e-300) if ranked else 1.0
-    return [(name, show_number(size), _show_whole(size / spread)) for name, size in ranked]
-
-
-def _show_whole(share: float) -> str:
-    """Write a share as findings on what may hide do, no finer than it deserves."""
-    return "less than 1 %" if share < 0.01 else format_percentage(share)
-
-
-def _find_command(metrics: Mapping[str, Any], name: str) -> str:
-    """Find the command that makes the decomposition again."""
-    command = metrics.get("command") or shlex.join(["grd-offline", "decompose", metrics["data"]])
-    return command if " --out " in command else f"{command} --out {shlex.quote(name)}"
+    # As findings on what may hide write shares, no finer than they deserve.
+    shares = [size / spread for _, size in ranked]
+    shown = ["less than 1 %" if share < 0.01 else format_percentage(share) for share in shares]
+    return [
+        (name, show_number(size), share) for (name, size), share in zip(ranked, shown, strict=True)
+    ]
 
 
 _WIDTH, _HEIGHT, _EDGE = 180, 70, 4
@@ -291,13 +273,13 @@ def make_outcomes_page(records: Mapping[str, Decomposition], correlation: Array)
     rows = _compare_effects(records)
     return render_page(
         "outcomes.html",
-        {"kind": "outcomes"},
+        {},
         tab=f"{metrics[0]['data']}: several outcomes",
         kind="Several outcomes",
         level=worst["level"],
         verdict=worst["text"],
         about="",
-        source=[str(metrics[0]["data"]), *count_steps(metrics[0])],
+        source=[metrics[0]["data"], *count_steps(metrics[0])],
         nav={
             "outcomes": "Outcomes",
             "effects": "Effects side by side",
@@ -347,19 +329,14 @@ def _describe(effect: Mapping[str, Any] | None) -> dict[str, Any] | None:
     low, high = float(below.min()), float(above.max())
     across = _EDGE + (grid - grid[0]) / (float(np.ptp(grid)) or 1.0) * (_WIDTH - 2 * _EDGE)
 
-    def place(values: Array) -> Array:
-        return _HEIGHT - _EDGE - (values - low) / ((high - low) or 1.0) * (_HEIGHT - 2 * _EDGE)
-
-    def list_points(x: Array, y: Array) -> str:
+    def list_points(x: Array, values: Array) -> str:
+        y = _HEIGHT - _EDGE - (values - low) / ((high - low) or 1.0) * (_HEIGHT - 2 * _EDGE)
         return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
 
     return {
         "share": float(effect["share"]),
         "low": low,
         "high": high,
-        "line": list_points(across, place(mean)),
-        "outline": list_points(
-            np.concatenate([across, across[::-1]]),
-            np.concatenate([place(above), place(below)[::-1]]),
-        ),
+        "line": list_points(across, mean),
+        "outline": list_points(np.r_[across, across[::-1]], np.r_[above, below[::-1]]),
     }

@@ -75,15 +75,16 @@ def shape_effect(effect: Mapping[str, Any], values: Sequence[Array]) -> Shape:
     mean, std = (np.asarray(effect[name], np.float64) for name in ("mean", "std"))
     values = [np.clip(one, grid[0], grid[-1]) for one, grid in zip(values, grids, strict=True)]
     found = [_find_few(one) for one in values]
-    column = find_label_column(inputs)
-    if column is not None and all(few is not None for few in found):
-        return _join_labels(column, inputs, grids, values, mean, std)
     ticks: list[list[str] | None] = [None] * len(inputs)
+    names, column = [one.name for one in inputs], find_label_column(inputs)
+    if column is not None and all(few is not None for few in found):
+        shape = Shape(names, grids, ticks, mean, std, values)
+        return _join_labels(column, shape, [str(one.category) for one in inputs])
     for axis, few in enumerate(found if len(inputs) < 3 else ()):
         if few is not None:
             mean, std = (_cut(part, axis, grids[axis], few) for part in (mean, std))
             grids[axis], ticks[axis] = few, [_name_value(inputs[axis], float(v)) for v in few]
-    return Shape([one.name for one in inputs], grids, ticks, mean, std, list(values))
+    return Shape(names, grids, ticks, mean, std, values)
 
 
 def has_few_values(values: Array) -> bool:
@@ -108,24 +109,17 @@ def _name_value(one: InputRef, value: float) -> str:
     return show_number(value)
 
 
-def _join_labels(
-    column: str,
-    inputs: Sequence[InputRef],
-    grids: Sequence[Array],
-    values: Sequence[Array],
-    mean: Array,
-    std: Array,
-) -> Shape:
+def _join_labels(column: str, shape: Shape, labels: Sequence[str]) -> Shape:
     """Several labels of one column as one axis: one place for each mixture of labels there is."""
+    _, grids, _, mean, std, values = shape
     rows, places = np.unique(np.stack(values, 1), axis=0, return_inverse=True)
     # The first label comes first, and steps with another label come last.
     order = np.lexsort(-rows.T[::-1])
     rows, places = rows[order], np.argsort(order)[places.reshape(-1)]
-    labels = [str(one.category) for one in inputs]
     ticks = [_name_mixture(labels, row) for row in rows.tolist()]
     for axis, grid in enumerate(grids):
         mean, std = (_cut(part, axis, grid, rows[:, axis]) for part in (mean, std))
-    own = (np.arange(len(rows)),) * len(inputs)
+    own = (np.arange(len(rows)),) * len(labels)
     position = np.arange(len(rows), dtype=np.float64)
     return Shape([column], [position], [ticks], mean[own], std[own], [places.astype(np.float64)])
 
@@ -290,10 +284,8 @@ def _shuffle(
     dimensions = record.masks["references"]
     column_of = find_columns(dimensions)
     found = []
-    for kind, parts in (
-        ("state", ("observations", "next_observations")),
-        ("action", ("actions",)),
-    ):
+    kinds = {"state": ("observations", "next_observations"), "action": ("actions",)}
+    for kind, parts in kinds.items():
         groups: dict[str, list[int]] = {}
         for one in dimensions:
             if one.part == kind and record.masks[f"{kind}_to_reward"][one.index]:

@@ -8,11 +8,11 @@ window.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-Given = ParamSpec("Given")
-Drawn = TypeVar("Drawn")
 COLUMN, PAGE = 3.25, 6.75
 """Widths in inches: one column, and two."""
 FONT = 8
@@ -109,17 +107,13 @@ def make_grid(count: int, height: float, margin: float = 0.2) -> tuple[Figure, S
     return figure, list(places)
 
 
-def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+@contextmanager
+def styled() -> Iterator[None]:
     """Draw in the style of the figures."""
+    from matplotlib import rc_context
 
-    @wraps(draw)
-    def draw_styled(*arguments: Given.args, **options: Given.kwargs) -> Drawn:
-        from matplotlib import rc_context
-
-        with rc_context(STYLE):
-            return draw(*arguments, **options)
-
-    return draw_styled
+    with rc_context(STYLE):
+        yield
 
 
 def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> Figure:
@@ -182,8 +176,7 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
     if any(((mask > 0) & (mask < 1)).any() for mask in (masks[-1][name] for name, _ in MASKS)):
         figure.colorbar(drawn[-1], ax=places, label="strength", shrink=0.5)
     between = ": " if len(masks) > 1 else "\n"
-    title = f"masks of {shorten(member)}{between}rows are causes, columns are effects"
-    figure.suptitle(title)
+    figure.suptitle(f"masks of {shorten(member)}{between}rows are causes, columns are effects")
     return figure
 
 
@@ -236,14 +229,13 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> ScalarMappable:
 def draw_episode(episode: EpisodeRewards) -> Figure:
     """Draw the found and the true rewards; if their scales differ, both are standardised."""
     found, true, is_scaled = align_rewards(episode)
-    result = describe_match(episode)
     figure = make_figure(PAGE, 2.2)
     axes = figure.subplots()
     axes.plot(true, color=TRUE, label="true reward")
     axes.plot(found, color=FOUND, linewidth=0.9, label="found reward")
-    title = f"{printable(episode.member)}, last episode at step {episode.step:,}: {result}"
+    title = f"{printable(episode.member)}, last episode at step {episode.step:,}: "
     label = "reward, standardised" if is_scaled else "reward"
-    axes.set(xlabel="step of the episode", ylabel=label, title=title)
+    axes.set(xlabel="step of the episode", ylabel=label, title=title + describe_match(episode))
     axes.margins(x=0.01)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
@@ -257,34 +249,32 @@ def make_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-@styled
+@styled()
 def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
     """Draw all figures of one run, by file name."""
     figures = {metric: draw_comparison([run], metric)}
-    masked, explained = choose_member(run, "masks"), choose_member(run, "episodes")
-    edges = make_curves([run], "edges")
-    episode = None if explained is None else read_episode(run, explained)
-    if edges:
+    if edges := make_curves([run], "edges"):
         figures["edges"] = draw_curves(edges, "edges", printable(run.environment), run.unit)
-    if masked is not None:
+    if masked := choose_member(run, "masks"):
         figures["masks"] = draw_masks(read_masks(run, masked), masked)
-    if episode is not None:
+    explained = choose_member(run, "episodes")
+    if explained and (episode := read_episode(run, explained)):
         figures["episode"] = draw_episode(episode)
     return figures
 
 
-@styled
+@styled()
 def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
     """Draw the learning curves of all groups of one or more runs."""
     curves = make_curves(runs, metric)
     if not curves:
-        reason = f"no {metric} in any evaluation"
-        raise DataError(reason, file=runs[0].path / EVALUATIONS_FILE)
+        file = runs[0].path / EVALUATIONS_FILE
+        raise DataError(f"no {metric} in any evaluation", file=file)
     title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
     return draw_curves(curves, metric, title, find_unit(runs))
 
 
-@styled
+@styled()
 def draw_decomposition(record: Decomposition) -> dict[str, Figure]:
     """Draw all figures of a decomposition, by file name."""
     tracks = read_tracks(record)
@@ -346,9 +336,8 @@ def draw_returns(returns: Array, held_out: Mapping[str, Any] | None, outcome: st
         )
     low, high = float(returns.min()), float(returns.max())
     pad = 0.04 * (high - low or 1.0)
-    limits = (low - pad, high + pad)
     axes.set(xlabel=f"observed {outcome}", ylabel=f"predicted {outcome}")
-    axes.set(xlim=limits, ylim=limits)
+    axes.set(xlim=(low - pad, high + pad), ylim=(low - pad, high + pad))
     axes.legend(loc="upper left")
     return figure
 
@@ -373,23 +362,21 @@ def _plot_effect(axes: Axes, shape: Shape) -> None:
     names = [shorten(name) for name in shape.inputs]
     grids, mean, std = shape.grids, shape.mean, shape.std
     axes.set_xlabel(names[0])
-    if len(names) == 1 and shape.ticks[0] is not None:
-        places = np.arange(len(mean))
-        axes.bar(places, mean, 0.6, yerr=NORMAL_90 * std, color=FOUND, capsize=3)
-        axes.set_xticks(places, [shorten(tick) for tick in shape.ticks[0]])
-        axes.set_ylabel("adds to the reward")
-        return
     if len(names) == 1:
-        axes.plot(grids[0], mean, color=FOUND)
-        plot_band(axes, grids[0], mean, NORMAL_90 * std)
         axes.set_ylabel("adds to the reward")
+        if shape.ticks[0] is None:
+            axes.plot(grids[0], mean, color=FOUND)
+            plot_band(axes, grids[0], mean, NORMAL_90 * std)
+        else:
+            places = np.arange(len(mean))
+            axes.bar(places, mean, 0.6, yerr=NORMAL_90 * std, color=FOUND, capsize=3)
+            axes.set_xticks(places, [shorten(tick) for tick in shape.ticks[0]])
         return
     surface = mean if len(names) == 2 else mean[:, :, mean.shape[2] // 2]
     most = float(np.abs(mean).max()) or 1.0
     colours = _mix_colours(FOUND, LIGHT["soft"], TRUE)
     # A value of few has an area of its own.
-    shading: Literal["gouraud", "nearest"]
-    shading = "gouraud" if shape.ticks.count(None) == len(names) else "nearest"
+    shading: Any = "nearest" if any(shape.ticks) else "gouraud"
     drawn = axes.pcolormesh(
         grids[0], grids[1], surface.T, cmap=colours, vmin=-most, vmax=most, shading=shading
     )
@@ -447,15 +434,24 @@ def write_figure(figure: Figure, form: str, name: str, fonttype: str = "none") -
     return memory.getvalue()
 
 
-@styled
+@styled()
 def draw_comparison_figures(comparison: Comparison) -> dict[str, Figure]:
     """Draw all figures of a comparison, by file name."""
     figures = {"tasks": _draw_tasks(comparison)}
-    if any(total.middle is not None for total in comparison.totals):
-        figures["means"] = _draw_means(comparison)
+    if means := [(one.method, one.middle) for one in comparison.totals if one.middle]:
+        figures["means"] = figure = make_figure(COLUMN, 0.8 + 0.22 * len(means))
+        axes = figure.subplots()
+        _plot_estimates(axes, comparison, means)
+        axes.set_xlabel(f"interquartile mean of\n{_name_scale(comparison)}")
         figures["profiles"] = _draw_profiles(comparison)
-    if any(total.improvement is not None for total in comparison.totals):
-        figures["improvement"] = _draw_improvement(comparison)
+    if better := [(one.method, one.improvement) for one in comparison.totals if one.improvement]:
+        figures["improvement"] = figure = make_figure(COLUMN, 0.95 + 0.22 * len(better))
+        axes = figure.subplots()
+        axes.axvline(0.5, color="0.8", linewidth=0.8, zorder=0)
+        _plot_estimates(axes, comparison, better)
+        axes.set(xlim=(-0.02, 1.02), xlabel="probability that it does better")
+        axes.set_xticks(np.linspace(0, 1, 5))
+        axes.set_title(f"{shorten(comparison.chosen)} against")
     return figures
 
 
@@ -488,22 +484,11 @@ def _draw_tasks(comparison: Comparison) -> Figure:
         _plot_estimates(axes, comparison, [(row.method, row.middle) for row in rows])
         for place, row in enumerate(rows):
             if len(row.scores) < FEW_SEEDS:  # each seed, beside an interval of few
-                seeds = np.full(len(row.scores), float(place))
                 colour = _find_colour(comparison, row.method)
-                axes.plot(row.scores, seeds, "|", color=colour, markersize=8)
+                axes.plot(row.scores, [place] * len(row.scores), "|", color=colour, markersize=8)
         axes.set_title(shorten(task))
-    figure.supxlabel(
-        f"{SCORES[comparison.metric][1]}, interquartile mean over seeds", fontsize=FONT
-    )
-    return figure
-
-
-def _draw_means(comparison: Comparison) -> Figure:
-    entries = [(total.method, total.middle) for total in comparison.totals if total.middle]
-    figure = make_figure(COLUMN, 0.8 + 0.22 * len(entries))
-    axes = figure.subplots()
-    _plot_estimates(axes, comparison, entries)
-    axes.set_xlabel(f"interquartile mean of\n{_name_scale(comparison)}")
+    label = f"{SCORES[comparison.metric][1]}, interquartile mean over seeds"
+    figure.supxlabel(label, fontsize=FONT)
     return figure
 
 
@@ -520,19 +505,6 @@ def _draw_profiles(comparison: Comparison) -> Figure:
     axes.set(xlabel=_name_scale(comparison), ylabel="share of runs above", ylim=(-0.02, 1.02))
     axes.margins(x=0)
     figure.legend(loc="outside lower center", ncols=1)
-    return figure
-
-
-def _draw_improvement(comparison: Comparison) -> Figure:
-    entries = [(total.method, total.improvement) for total in comparison.totals]
-    shown = [(method, estimate) for method, estimate in entries if estimate is not None]
-    figure = make_figure(COLUMN, 0.95 + 0.22 * len(shown))
-    axes = figure.subplots()
-    axes.axvline(0.5, color="0.8", linewidth=0.8, zorder=0)
-    _plot_estimates(axes, comparison, shown)
-    axes.set(xlim=(-0.02, 1.02), xlabel="probability that it does better")
-    axes.set_xticks(np.linspace(0, 1, 5))
-    axes.set_title(f"{shorten(comparison.chosen)} against")
     return figure
 
 

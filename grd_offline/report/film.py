@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.process import Process, ProcessDied, answer_calls
 from grd_offline.io.datasets import Recording
+from grd_offline.report.page import encode
 
 FRAMES = 48
 COLUMNS = 8
@@ -126,13 +126,12 @@ def _make_picture(frames: NDArray[np.uint8]) -> str:
 
     height, width = frames.shape[1:3]
     rows = -(-len(frames) // COLUMNS)
-    sheet = np.zeros((rows * height, COLUMNS * width, 3), np.uint8)
-    for place, frame in enumerate(frames):
-        top, left = place // COLUMNS * height, place % COLUMNS * width
-        sheet[top : top + height, left : left + width] = frame
+    sheet = np.zeros((rows * COLUMNS, height, width, 3), np.uint8)
+    sheet[: len(frames)] = frames
+    table = sheet.reshape(rows, COLUMNS, height, width, 3).swapaxes(1, 2)
     memory = BytesIO()
-    Image.fromarray(sheet).save(memory, "WEBP", quality=70)
-    return f"data:image/webp;base64,{b64encode(memory.getvalue()).decode('ascii')}"
+    Image.fromarray(table.reshape(rows * height, -1, 3)).save(memory, "WEBP", quality=70)
+    return f"data:image/webp;base64,{encode(memory.getvalue())}"
 
 
 def film_episodes(renderer: str, name: str, given: Mapping[int, Given]) -> dict[int, Filmed]:
@@ -163,9 +162,8 @@ def _make_environment(name: str) -> Any:
 def _film(
     env: Any, seed: int | None, observations: Any, actions: Any, steps: NDArray[np.int64]
 ) -> tuple[str, list[Any]]:
-    ways = [("states", _visit(env, observations, actions))]
-    if seed is not None:
-        ways.insert(0, ("replay", _replay(env, seed, observations, actions)))
+    ways = [] if seed is None else [("replay", _replay(env, seed, observations, actions))]
+    ways.append(("states", _visit(env, observations, actions)))
     wanted = set(steps.tolist())
     for way, walk in ways:
         frames = [_render(env) for step in walk if step in wanted]

@@ -112,15 +112,16 @@ def read_tracks(record: Decomposition) -> Tracks:
             places = np.linspace(0, count - 1, MOST_EPISODES).round().astype(int)
             for index in np.sort(order[places]).tolist():
                 kept[index] = reader.explain(*load(index))
+    terms = reader.name_terms()
     return Tracks(
         chosen=kept,
         returns=returns,
         inputs=reader.shown,
-        terms=reader.name_terms(),
-        term_inputs=reader.list_term_inputs(),
+        terms=[name for name, _ in terms],
+        term_inputs=[inputs for _, inputs in terms],
         constant=record.constant,
         sample=reader.collect_sample(),
-        steps=reader.collect_steps(),
+        steps=StepBatch.concatenate(reader.steps) if reader.steps else None,
     )
 
 
@@ -172,19 +173,14 @@ class _Reader:
             terms.append(track.rewards - self.record.constant - every[:MOST_TERMS].sum(0))
         return replace(track, terms=terms)
 
-    def name_terms(self) -> list[str]:
-        """Name the terms of every track."""
-        names = [name_effect(self.record.effects[k]["references"]) for k in range(len(self.rows))]
-        shown, others = names[:MOST_TERMS], len(names) - MOST_TERMS
-        rest = [f"{others} smaller effects"] if others > 0 else []
+    def name_terms(self) -> list[tuple[str, list[InputRef]]]:
+        """Name the terms of every track, and list their inputs."""
+        found = [list(effect["references"]) for effect in self.record.effects[: len(self.rows)]]
+        shown, others = [(name_effect(one), one) for one in found[:MOST_TERMS]], found[MOST_TERMS:]
+        rest = [f"{len(others)} smaller effects"] if others else []
         if self.is_exact:
             rest.append("correction to the exact return")
-        return [*shown, " and ".join(rest)] if self.rows and self.has_rest else shown
-
-    def list_term_inputs(self) -> list[list[InputRef]]:
-        """List the inputs of the terms of every track."""
-        shown = [list(effect["references"]) for effect in self.record.effects[:MOST_TERMS]]
-        return [*shown[: len(self.rows)], *([[]] if self.rows and self.has_rest else [])]
+        return [*shown, (" and ".join(rest), [])] if self.rows and self.has_rest else shown
 
     def draw_steps(self, episode: Episode, count: int) -> None:
         """Draw steps of an episode that show where the data lie."""
@@ -198,10 +194,6 @@ class _Reader:
         values = np.concatenate(self.drawn, 1)
         mixed = values[:, self.rng.permutation(values.shape[1])]
         return dict(zip(self.inputs, mixed, strict=True))
-
-    def collect_steps(self) -> StepBatch[AnyArray] | None:
-        """Give the steps that were drawn, if any."""
-        return StepBatch.concatenate(self.steps) if self.steps else None
 
     def _select_inputs(self, episode: Episode) -> Array:
         """(input, step) the values of all inputs that are drawn."""
@@ -257,12 +249,9 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
     whole = [count_bytes(lengths[index], 1, *counts) for index in close_up.values()]
     raw = budget * 3 // 4 - sum(min(count, CLOSE_UP_BYTES) for count in whole)
     width = _find_width(lengths.values(), *counts, raw)
-    episodes = []
-    for index, track in chosen.items():
-        own = width
-        if index in close_up.values():
-            own = _find_width([lengths[index]], *counts, CLOSE_UP_BYTES)
-        episodes.append(_pack_track(index, track, min(own, width), dense))
+    widths = dict.fromkeys(chosen, width)
+    for index in close_up.values():
+        widths[index] = min(_find_width([lengths[index]], *counts, CLOSE_UP_BYTES), width)
     return {
         "series": {
             "spiky": list(spiky),
@@ -278,7 +267,7 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
         "width": width,
         "total": len(tracks.returns),
         "landmarks": close_up,
-        "episodes": episodes,
+        "episodes": [_pack_track(i, track, widths[i], dense) for i, track in chosen.items()],
     }
 
 
