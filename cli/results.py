@@ -534,9 +534,8 @@ def _run(
             raise click.ClickException(tell_missing(f"the job {name}", missing))
     held = sweeps.hold_new_sweep(folder)
     try:
-        sweeps.describe_marks(
-            folder, plan.jobs
-        )  # other commands are refused before anything is changed
+        # Other commands are refused before anything is changed.
+        sweeps.describe_marks(folder, plan.jobs)
         sweeps.write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
         if others := sweeps.list_others(folder, plan.jobs):
             echo(
@@ -555,9 +554,8 @@ def _run(
     finally:
         held.release()
     stop.leave("stopped: run the same command again to continue")
-    open_jobs = [
-        n for n, mark in record.marks.items() if mark is None or mark.state != sweeps.FINISHED
-    ]
+    states = {name: mark and mark.state for name, mark in record.marks.items()}
+    open_jobs = [name for name, state in states.items() if state != sweeps.FINISHED]
     if open_jobs:
         raise click.ClickException(
             f"{len(open_jobs)} of {count(len(record.jobs), 'job')} failed, the first is "
