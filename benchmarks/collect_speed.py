@@ -16,7 +16,7 @@ from statistics import median
 import gymnasium as gym
 
 from grd_offline.learning.collecting.dataset import run_episodes
-from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.settings import CollectSettings
 from grd_offline.worlds.environments import resolve_environment_id
 
 ROUNDS = 3

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from grd_offline.comparison.compare import find_runs
 from grd_offline.core.statistics import estimate_mean
 from grd_offline.io.files.results import RunRecord, start_table
-from grd_offline.learning.agents.saved import load_policies
+from grd_offline.learning.agents.actors import load_policies
 from grd_offline.learning.fleet.environment import VectorEnvironment
 
 TASK = "grd/PaddedAnt-v0"

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.learning.offline.data import OfflineTransitions
-from grd_offline.learning.offline.learner import OfflineLearner
-from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.offline.run import OfflineLearner, OfflineTransitions
 from grd_offline.learning.runs.process import prepare_process
+from grd_offline.learning.settings import OfflineSettings
 
 STATES, ACTIONS, LENGTH = 17, 6, 1000
 

@@ -24,7 +24,7 @@ from grd_offline.core.threads import one_numpy_thread
 from grd_offline.io.datasets import read, read_truth
 from grd_offline.learning.online.learner import SOURCES
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import OnlineSettings
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 HELD_OUT = 30

@@ -34,9 +34,9 @@ from grd_offline.learning.agents.actors import load_actor
 from grd_offline.learning.fleet.fleet import Fleet
 from grd_offline.learning.online.learner import Learner
 from grd_offline.learning.online.replay import separate_truth
-from grd_offline.learning.online.run_folder import read_settings
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.online.run import read_settings
 from grd_offline.learning.runs.process import choose_workers, prepare_process
+from grd_offline.learning.settings import OnlineSettings
 
 SIZES = {"HalfCheetah": (17, 6), "Humanoid": (348, 17), "Swimmer": (8, 2)}
 STEPS = 1000

@@ -18,7 +18,7 @@ import click
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_bytes, format_seconds
-from grd_offline.learning.collecting.settings import REAL_DATA, CollectSettings
+from grd_offline.learning.settings import REAL_DATA, CollectSettings
 
 from .jobs import Where, run_parts, runner_options
 from .options import (

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from grd_offline.core.episodes import EpisodeSet
     from grd_offline.lab.sweep.folder import Mark
     from grd_offline.lab.sweep.plan import Job
-    from grd_offline.learning.runs.folder import RunFolder, TrainingResult
-    from grd_offline.learning.runs.run import Run
+    from grd_offline.learning.runs.run import Run, RunFolder, TrainingResult
 
 LINE_SECONDS = 10.0
 """Shortest time between two lines about a number of units, or about jobs."""

@@ -18,8 +18,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.packages import find_missing, tell_missing
 from grd_offline.core.words import count
 from grd_offline.io.files import PLOTS_FOLDER, REPORT_FILE
-from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import OfflineSettings, OnlineSettings
 from grd_offline.methods.settings import DecomposeSettings
 
 from .jobs import Where, run_all, runner_options

@@ -67,7 +67,7 @@ def catch_signals(*, notice: str = SAVING, impatient: bool = False) -> Iterator[
     KeyboardInterrupt. With `impatient`, an environment may run in this very process and hang.
     Then the first signal raises `Stuck` if nobody has asked for the flag some seconds later.
     """
-    from grd_offline.learning.fleet.watch import STOP_SECONDS, Stuck
+    from grd_offline.learning.fleet.worker import STOP_SECONDS, Stuck
 
     stop = Stop()
     can_wake = impatient and hasattr(signal, "setitimer")  # Windows has no timer of this kind

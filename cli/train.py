@@ -11,8 +11,15 @@ import click
 from grd_offline.core.settings import describe_settings
 from grd_offline.core.words import count, format_percentage
 from grd_offline.io.files import beside, name_path
-from grd_offline.learning.offline.settings import JUDGED, SOURCES, OfflineSettings
-from grd_offline.learning.online.settings import DISCRETE, MANY_STATES, OnlineSettings, parse_sets
+from grd_offline.learning.settings import (
+    DISCRETE,
+    JUDGED,
+    MANY_STATES,
+    SOURCES,
+    OfflineSettings,
+    OnlineSettings,
+    parse_sets,
+)
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
 
 from .options import (
@@ -90,7 +97,7 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     All methods, fits, values and seeds are members of one run. They are trained side by
     side. On an accelerator, 20 members of HalfCheetah take about twice as long as five.
     """
-    from grd_offline.learning.online.training import resume_online, train_online
+    from grd_offline.learning.online.run import resume_online, train_online
 
     from .display import Terminal, print_closing
 
@@ -174,7 +181,7 @@ def train_offline(file: str, out: Path | None, **given: Any) -> None:
     All reward sources and seeds are members of one run. They are trained side by side,
     which saves time on an accelerator.
     """
-    from grd_offline.learning.offline.training import train_offline
+    from grd_offline.learning.offline.run import train_offline
 
     from .display import Terminal, print_closing
 

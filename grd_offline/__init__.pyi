@@ -20,9 +20,9 @@ from .io.formats.from_python import from_dataframe as from_dataframe
 from .lab.judge import judge as judge
 from .learning.agents.actors import load_actor as load_actor
 from .learning.collecting.dataset import collect as collect
-from .learning.offline.training import train_offline as train_offline
-from .learning.online.training import resume_online as resume_online
-from .learning.online.training import train_online as train_online
+from .learning.offline.run import train_offline as train_offline
+from .learning.online.run import resume_online as resume_online
+from .learning.online.run import train_online as train_online
 from .methods.baselines import Ircr as Ircr
 from .methods.baselines import Uniform as Uniform
 from .methods.closed_form.estimator import ClosedForm as ClosedForm

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 import signal
 import sys
 from types import ModuleType
@@ -21,6 +22,8 @@ import jaxtyping
 import numpy as np
 import torch
 from places import ROOT
+
+from grd_offline.learning.agents import shapes
 
 # A whole number will do where a float is asked for, as everywhere in Python.
 CHECKER = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
@@ -34,6 +37,7 @@ def check_shapes(module: ModuleType) -> dict[Any, Any]:
     replaced = {}
     # The names stand under TYPE_CHECKING there, so that using the package does not need jaxtyping.
     vars(module).update(Bool=jaxtyping.Bool, Float=jaxtyping.Float, Int=jaxtyping.Int)
+    vars(module).update({name: value for name, value in vars(shapes).items() if name[0] != "_"})
     for owner in (module, *(v for v in vars(module).values() if _is_own(v, module, type))):
         for name, value in list(vars(owner).items()):
             if inspect.isfunction(value) and _is_own(value, module, object):
@@ -86,7 +90,7 @@ def find_modules() -> list[ModuleType]:
     names = [
         ".".join(file.relative_to(ROOT).with_suffix("").parts)
         for file in files
-        if "from jaxtyping import" in file.read_text()
+        if re.search("    from (jaxtyping|grd_offline.*shapes) import", file.read_text())
     ]
     return [importlib.import_module(name) for name in names]
 

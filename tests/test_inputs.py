@@ -26,7 +26,7 @@ READ = re.compile(
 OTHERS = {
     "grd_offline/core/episodes.py",  # names that files of users and of version 0.2 hold
     "grd_offline/io/tables/columns.py",  # --columns role=NAME
-    "grd_offline/learning/online/settings.py",  # --set name=value
+    "grd_offline/learning/settings.py",  # --set name=value
     "cli/options.py",  # name=value
 }
 

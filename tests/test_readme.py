@@ -13,8 +13,8 @@ import pytest
 from places import ROOT
 
 from grd_offline.learning.agents.algorithms import list_online
-from grd_offline.learning.online.settings import FITS, METHODS, OnlineSettings
-from grd_offline.learning.online.settings import LAMBDAS as LAMBDA_NAMES
+from grd_offline.learning.settings import FITS, METHODS, OnlineSettings
+from grd_offline.learning.settings import LAMBDAS as LAMBDA_NAMES
 from grd_offline.methods.choose import GOOD_ENOUGH
 from grd_offline.methods.models.generative import LAMBDAS
 from grd_offline.methods.relabelling import compare_with_truth

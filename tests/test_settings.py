@@ -13,9 +13,7 @@ from grd_offline.cli.options import pick_settings, setting_option, setting_optio
 from grd_offline.cli.program import cli
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import Settings, describe_settings, setting
-from grd_offline.learning.collecting.settings import CollectSettings
-from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import CollectSettings, OfflineSettings, OnlineSettings
 from grd_offline.methods.settings import DecomposeSettings
 
 ALL = (CollectSettings, DecomposeSettings, OfflineSettings, OnlineSettings)

@@ -10,7 +10,7 @@ from grd_offline import load_actor, read
 from grd_offline.cli.program import cli
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
-from grd_offline.learning.offline.data import check_actions
+from grd_offline.learning.offline.run import check_actions
 
 KINDS = {
     "continuous": ("box", "box"),

@@ -8,9 +8,7 @@ from places import ROOT
 
 from grd_offline.core.settings import describe_settings
 from grd_offline.core.words import format_share
-from grd_offline.learning.collecting.settings import CollectSettings
-from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import CollectSettings, OfflineSettings, OnlineSettings
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.report.page import show_share
 

@@ -16,9 +16,8 @@ import torch
 
 from grd_offline.learning.agents.agent import Agent
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.learning.offline.data import load_data
-from grd_offline.learning.offline.run import OfflineRun
-from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.offline.run import OfflineRun, load_data
+from grd_offline.learning.settings import OfflineSettings
 
 SHARES = (0.0, 0.01, 0.02, 0.05)
 EVERY = 10

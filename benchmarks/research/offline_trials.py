@@ -11,9 +11,8 @@ import torch
 
 from grd_offline.lab.judge import Scores, find_references, find_rewards, judge_sources
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.learning.offline.data import load_data
-from grd_offline.learning.offline.run import OfflineRun
-from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.offline.run import OfflineRun, load_data
+from grd_offline.learning.settings import OfflineSettings
 
 
 class Printer(Scores):

@@ -23,19 +23,19 @@ from grd_offline.core.typing import Array
 from grd_offline.io.files.results import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_title
-from grd_offline.learning.offline.data import OfflineData, be_pessimistic
-from grd_offline.learning.offline.run import check_environment
-from grd_offline.learning.offline.settings import JUDGED, OfflineSettings
-from grd_offline.learning.offline.training import (
+from grd_offline.learning.offline.run import (
+    OfflineData,
     OfflineFolder,
+    be_pessimistic,
+    check_environment,
     describe_data,
     load_checked,
     train_members,
     warn_of_data,
 )
-from grd_offline.learning.runs.folder import TrainingResult
 from grd_offline.learning.runs.process import choose_device
-from grd_offline.learning.runs.run import Evaluation
+from grd_offline.learning.runs.run import Evaluation, TrainingResult
+from grd_offline.learning.settings import JUDGED, OfflineSettings
 from grd_offline.methods.choose import draw_episodes
 from grd_offline.methods.decompose import choose_fit
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged

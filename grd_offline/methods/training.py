@@ -24,7 +24,7 @@ from grd_offline.core.episodes import Episode, EpisodeSet, find_resolution
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Progress
 from grd_offline.core.waiting import sleep_beside_others
-from grd_offline.networks.members.capture import record
+from grd_offline.networks.members.device import record
 from grd_offline.networks.members.nn import PairRewardNet, RewardNet
 from grd_offline.networks.members.optimiser import BETAS, Adam, step_together
 from grd_offline.rewards.constant import ConstantFunction

@@ -9,8 +9,8 @@ from online_learners import make_learner, make_settings
 from small_agents import draw_batch, make_agent
 
 from grd_offline.learning.agents.actors import Actor, ActorSpec
-from grd_offline.learning.online.settings import OnlineSettings
-from grd_offline.learning.online.training import complete_settings
+from grd_offline.learning.online.run import complete_settings
+from grd_offline.learning.settings import OnlineSettings
 from grd_offline.networks.members.renorm import EPSILON, WARM_UP, RenormStack
 
 

@@ -12,10 +12,9 @@ from grd_offline.learning.agents.actors import (
     load_actor,
     save_actor,
 )
+from grd_offline.learning.agents.agent import Ahead, PolicyBatch
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.agents.batch import Ahead, PolicyBatch
-from grd_offline.learning.agents.dqn import Dqn
-from grd_offline.learning.agents.iql import DiscreteIql
+from grd_offline.learning.agents.discrete import DiscreteIql, Dqn
 from grd_offline.learning.agents.losses import weighted_choice_loss
 
 STATES, CHOICES = 3, 4

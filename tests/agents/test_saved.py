@@ -19,11 +19,11 @@ from grd_offline.learning.agents.actors import (
     ActorSpec,
     count_weights,
     load_actor,
+    load_policies,
     save_actor,
 )
-from grd_offline.learning.agents.saved import load_policies
 from grd_offline.learning.collecting.dataset import run_episodes
-from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.settings import CollectSettings
 
 COMMAND = str(Path(sys.executable).with_name("grd-offline"))
 WORLD = {"length": 12, "states": 5, "actions": 2}

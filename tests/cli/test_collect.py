@@ -72,7 +72,7 @@ def test_collect_writes_a_dataset_and_says_so(tmp_path: Path) -> None:
 
 
 def test_help_shows_examples_and_the_defaults_of_the_settings() -> None:
-    from grd_offline.learning.collecting.settings import CollectSettings
+    from grd_offline.learning.settings import CollectSettings
 
     result = run(Path(), "--help")
     text = " ".join(result.stdout.split())

@@ -18,9 +18,8 @@ from online_runs import Stopper
 from grd_offline import DataError, collect, write_dataset
 from grd_offline.io.datasets import Header, Record, open_recording, read
 from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
-from grd_offline.learning.collecting.dataset import run_episodes
-from grd_offline.learning.collecting.runner import deliver
-from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.collecting.dataset import deliver, run_episodes
+from grd_offline.learning.settings import CollectSettings
 from grd_offline.worlds.environments import FactoredEnv
 
 ODD_ENVIRONMENTS = '''

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from grd_offline import DataError, read, read_truth
 from grd_offline.cli.program import cli
 from grd_offline.learning.collecting import real_data
-from grd_offline.learning.collecting.settings import REAL_DATA
+from grd_offline.learning.settings import REAL_DATA
 
 
 def as_csv(rows):

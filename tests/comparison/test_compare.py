@@ -17,7 +17,7 @@ from grd_offline.comparison.compare import (
 )
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.results import EVALUATION_COLUMNS, FORMAT, VERSION, read_run
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import OnlineSettings
 from grd_offline.report import make_run_page
 from grd_offline.report.training import explain, list_totals
 

@@ -14,9 +14,9 @@ from places import HELPERS
 from grd_offline import read
 from grd_offline.io.files.results import read_rows
 from grd_offline.learning.collecting.dataset import run_episodes
-from grd_offline.learning.collecting.settings import CollectSettings
-from grd_offline.learning.fleet import watch
+from grd_offline.learning.fleet import worker
 from grd_offline.learning.fleet.fleet import Fleet
+from grd_offline.learning.settings import CollectSettings
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +25,7 @@ LIMIT_SECONDS = 120.0  # a busy computer takes long; a command that hangs would 
 
 
 def be_impatient(monkeypatch, seconds):
-    monkeypatch.setattr(watch, "SILENT_SECONDS", seconds)
+    monkeypatch.setattr(worker, "SILENT_SECONDS", seconds)
 
 
 # Two workers take some seconds to start, during which they are silent.
@@ -55,7 +55,7 @@ def test_a_step_that_never_returns_is_told(workers, silence, monkeypatch):
 
 
 def _raise_stuck(number, frame):
-    raise watch.Stuck
+    raise worker.Stuck
 
 
 def test_a_member_that_hangs_is_named(monkeypatch):
@@ -68,7 +68,7 @@ def test_a_member_that_hangs_is_named(monkeypatch):
         stopped = fleet.processes[1].pid
         os.kill(stopped, signal.SIGSTOP)
         fleet.start_round(1, None)
-        with pytest.raises(watch.Hung, match=r"member 1 .*does not answer"):
+        with pytest.raises(worker.Hung, match=r"member 1 .*does not answer"):
             fleet.finish_round()
         fleet.abandon()
         state = fleet.state()

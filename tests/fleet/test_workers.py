@@ -17,8 +17,7 @@ from fleets import SEEDS, WORLD, assert_same, make_fleet, make_odd, make_weights
 from grd_offline import DataError
 from grd_offline.learning.agents.actors import Actor
 from grd_offline.learning.fleet.environment import VectorEnvironment, _find_step
-from grd_offline.learning.fleet.fleet import Fleet
-from grd_offline.learning.fleet.task import EvaluatedEpisode, RunningEvaluation
+from grd_offline.learning.fleet.fleet import EvaluatedEpisode, Fleet, RunningEvaluation
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "deterministic"])

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from grd_offline.io.files.results import EVALUATION_COLUMNS, OFFLINE, VERSION
-from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.settings import OfflineSettings
 
 SCORES = {
     "true": (290.0, 310.0),

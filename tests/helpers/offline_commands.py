@@ -14,7 +14,7 @@ from small_networks import small_networks
 
 from grd_offline.cli import main
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
-from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.settings import OfflineSettings
 
 EPISODES, TRUE = offline_data.make_data(100)
 SMALL = (

@@ -3,9 +3,8 @@
 import offline_data
 import torch
 
-from grd_offline.learning.offline.data import make_transitions
-from grd_offline.learning.offline.learner import OfflineLearner
-from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.offline.run import OfflineLearner, make_transitions
+from grd_offline.learning.settings import OfflineSettings
 
 EPISODES, TRUE = offline_data.make_data(20)
 

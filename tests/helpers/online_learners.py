@@ -5,7 +5,7 @@ import torch
 
 from grd_offline.learning.online.learner import Learner
 from grd_offline.learning.online.replay import separate_truth
-from grd_offline.learning.online.settings import METHODS, OnlineSettings
+from grd_offline.learning.settings import METHODS, OnlineSettings
 
 STATES, ACTIONS, LENGTH = 3, 2, 12
 

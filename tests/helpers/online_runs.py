@@ -11,9 +11,8 @@ import point_mass
 from places import HELPERS
 
 from grd_offline.core.observer import Observer, Observers
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun
+from grd_offline.learning.settings import OnlineSettings
 
 
 def make_settings(**changes):

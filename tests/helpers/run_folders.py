@@ -9,7 +9,7 @@ import numpy as np
 import reward_models
 
 from grd_offline.io.files.results import EVALUATION_COLUMNS, FORMAT, VERSION
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import OnlineSettings
 
 
 def write_online_run(folder, *, groups=("ircr", "grd-quadratic", "oracle"), states=3):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from grd_offline.io.files.results import EVALUATION_COLUMNS, FORMAT, VERSION
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import OnlineSettings
 
 
 def write_run(

@@ -2,8 +2,8 @@
 
 import torch
 
+from grd_offline.learning.agents.agent import PolicyBatch
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.agents.batch import PolicyBatch
 
 
 def make_agent(name, is_discrete, seeds):

@@ -12,8 +12,7 @@ SMALL = {"batch": 16, "hidden": (16, 16)}
 @contextmanager
 def small_networks():
     """Change, in this process, the default sizes, which no option of a command changes."""
-    from grd_offline.learning.offline.settings import OfflineSettings
-    from grd_offline.learning.online.settings import OnlineSettings
+    from grd_offline.learning.settings import OfflineSettings, OnlineSettings
 
     functions = (OfflineSettings.__init__, OnlineSettings.__init__)
     before = [function.__defaults__ for function in functions]

@@ -14,7 +14,7 @@ from reward_models import make_ends, make_sized
 from grd_offline import DataError, LearnedReward, RewardModel, interop, read, relabel, to_d4rl
 from grd_offline.interop.d4rl import read_steps
 from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
-from grd_offline.learning.offline.data import load_data
+from grd_offline.learning.offline.run import load_data
 
 counting.register()
 

@@ -27,7 +27,7 @@ from grd_offline import (
 )
 from grd_offline.interop.rewards import EnvironmentReward
 from grd_offline.learning.collecting.dataset import run_episodes
-from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.settings import CollectSettings
 
 point_mass.register()
 counting.register()

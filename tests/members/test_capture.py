@@ -12,12 +12,12 @@ import torch
 from traced import run_traced
 
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.networks.members.capture import find_tensors
+from grd_offline.networks.members.device import find_tensors
 
 MANY_SIZES = """
 import torch
 from torch._dynamo.utils import counters
-from grd_offline.networks.members.capture import compiling_every_size
+from grd_offline.networks.members.device import compiling_every_size
 
 double = torch.compile(lambda x: 2 * x, dynamic=False, backend="eager")
 with compiling_every_size():

@@ -6,9 +6,8 @@ from online_runs import Keeper
 
 import grd_offline
 from grd_offline.core.errors import DataError
-from grd_offline.learning.offline.data import load_data
-from grd_offline.learning.offline.run import OfflineRun
-from grd_offline.learning.offline.settings import OfflineSettings
+from grd_offline.learning.offline.run import OfflineRun, load_data
+from grd_offline.learning.settings import OfflineSettings
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from grd_offline.lab.judge import (
     find_unsteady,
     judge_sources,
 )
-from grd_offline.learning.offline.data import load_data
+from grd_offline.learning.offline.run import load_data
 from grd_offline.learning.runs.run import Evaluation
 
 pytestmark = pytest.mark.long

@@ -12,8 +12,12 @@ from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.learning.agents.actors import Actor, ActorSpec
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.learning.offline.data import find_units, make_transitions
-from grd_offline.learning.offline.learner import OfflineLearner, find_bounds
+from grd_offline.learning.offline.run import (
+    OfflineLearner,
+    find_bounds,
+    find_units,
+    make_transitions,
+)
 
 ALGORITHMS = list_offline()
 

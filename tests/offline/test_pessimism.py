@@ -12,7 +12,7 @@ from offline_commands import run_command, write_file
 from grd_offline import DataError, DecomposeSettings, decompose
 from grd_offline.cli.program import cli
 from grd_offline.lab.judge import find_rewards
-from grd_offline.learning.offline.data import load_data
+from grd_offline.learning.offline.run import load_data
 
 SMALL = ("--updates", "2", "--batch", "8", "--eval-every", "2", "--eval-episodes", "1",
          "--seeds", "1", "--workers", "0")  # fmt: skip

@@ -24,10 +24,13 @@ from grd_offline.core.observer import Observers
 from grd_offline.io.files.results import EVALUATION_COLUMNS, read_rows, read_run
 from grd_offline.learning.agents.actors import load_actor_about
 from grd_offline.learning.agents.algorithms import list_offline
-from grd_offline.learning.offline.data import load_data
-from grd_offline.learning.offline.run import OfflineRun
-from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.offline.training import OfflineFolder, describe_other_environment
+from grd_offline.learning.offline.run import (
+    OfflineFolder,
+    OfflineRun,
+    describe_other_environment,
+    load_data,
+)
+from grd_offline.learning.settings import OfflineSettings
 from grd_offline.report.figures import draw_run
 
 pytestmark = pytest.mark.long

@@ -7,8 +7,8 @@ import time
 import pytest
 from starved import double_unless_starved, end_elsewhere
 
-from grd_offline.learning.online import background as module
-from grd_offline.learning.online.background import Background
+from grd_offline.learning.online import closed_form as module
+from grd_offline.learning.online.closed_form import Background
 
 
 def double(number):

@@ -10,11 +10,16 @@ from online_runs import Keeper, train, train_until, weights_of
 
 from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online import closed_form
-from grd_offline.learning.online.effect_rewards import EffectRewards
-from grd_offline.learning.online.effect_search import FIRST, find_structure, sum_episodes
-from grd_offline.learning.online.past import Past, pack, unpack
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder
+from grd_offline.learning.online.closed_form import EffectRewards
+from grd_offline.learning.online.effect_search import (
+    FIRST,
+    Past,
+    find_structure,
+    pack,
+    sum_episodes,
+    unpack,
+)
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun
 from grd_offline.networks.members.nn import Masks
 from grd_offline.rewards.effects import EffectModel
 
@@ -53,7 +58,7 @@ def feed(learner, count, first=0):
 
 
 def test_the_first_episodes_stay_and_later_ones_are_sampled_evenly(monkeypatch):
-    monkeypatch.setattr("grd_offline.learning.online.past.MOST_EPISODES", 10)
+    monkeypatch.setattr("grd_offline.learning.online.effect_search.MOST_EPISODES", 10)
     past = Past()
     for number in range(1000):
         observations = np.full((3, 2), number, np.float32)

@@ -22,9 +22,7 @@ from grd_offline.cli.program import cli
 from grd_offline.cli.train import name_resume
 from grd_offline.core.errors import DataError
 from grd_offline.core.words import format_bytes
-from grd_offline.learning.online import training
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder, check_space, read_settings
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun, check_space, read_settings
 
 pytestmark = pytest.mark.long
 
@@ -78,8 +76,8 @@ def test_a_killed_run_goes_on_exactly(tmp_path):
     run_command(tmp_path, *arguments, "--out", "whole")
     script = (
         "import sys\n"
-        "from grd_offline.learning.online import run_folder\n"
-        "run_folder.CHECKPOINT_SECONDS = 0.0\n"
+        "from grd_offline.learning.online import run\n"
+        "run.CHECKPOINT_SECONDS = 0.0\n"
         "from grd_offline.cli import main\n"
         "from small_networks import small_networks\n"
         "with small_networks():\n"
@@ -188,7 +186,7 @@ def test_a_resumed_run_has_as_many_workers_as_asked(tmp_path, monkeypatch, given
         asked.append(workers)
         raise DataError("seen")
 
-    monkeypatch.setattr(training, "OnlineRun", refuse)
+    monkeypatch.setattr(run, "OnlineRun", refuse)
     result = CliRunner().invoke(cli, ["train-online", "--resume", str(tmp_path / "run"), *given])
     assert isinstance(result.exception, DataError)
     assert asked == [expected]

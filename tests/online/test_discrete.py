@@ -9,10 +9,8 @@ from online_runs import make_settings, train, train_until, weights_of
 
 from grd_offline.learning.online.learner import Learner
 from grd_offline.learning.online.replay import separate_truth
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder
-from grd_offline.learning.online.settings import DISCRETE, OnlineSettings
-from grd_offline.learning.online.training import complete_settings
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun, complete_settings
+from grd_offline.learning.settings import DISCRETE, OnlineSettings
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,8 @@ import pytest
 from online_runs import make_settings, train, train_until, weights_of
 
 from grd_offline.core.errors import DataError
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder
-from grd_offline.learning.online.settings import OnlineSettings
-from grd_offline.learning.online.training import complete_settings
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun, complete_settings
+from grd_offline.learning.settings import OnlineSettings
 
 pytestmark = pytest.mark.long
 

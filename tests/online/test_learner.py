@@ -8,11 +8,11 @@ from traced import run_traced
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
-from grd_offline.learning.online.quadratic import (
+from grd_offline.learning.online.sources import (
     Quadratic,
     Solver,
 )
-from grd_offline.learning.online.settings import LAMBDAS, OnlineSettings, parse_sets
+from grd_offline.learning.settings import LAMBDAS, OnlineSettings, parse_sets
 
 
 def draw(*shape):
@@ -179,7 +179,8 @@ def test_closed_form_finds_the_quadratic_and_its_inputs():
     learner = make_learner(settings)
     source = learner.sources[0]
     assert isinstance(source, Quadratic)
-    source.solvers[0], source._changed[0] = solver, True
+    source.solvers[0] = solver
+    source._changed.add(0)
     source.refresh()
     episode, truth = make_episode(np.random.default_rng(5), 15, reward)
     found = source.predict(0, episode)

@@ -5,8 +5,14 @@ import pytest
 import torch
 
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
-from grd_offline.networks.members.draws import Uniform, to_gumbel, to_index, to_normal
-from grd_offline.networks.members.nn import Stack, build_members
+from grd_offline.networks.members.nn import (
+    Stack,
+    Uniform,
+    build_members,
+    to_gumbel,
+    to_index,
+    to_normal,
+)
 from grd_offline.networks.members.optimiser import Adam
 
 CPU = torch.device("cpu")

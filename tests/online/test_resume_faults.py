@@ -17,8 +17,7 @@ from online_runs import read_table, write_stopped
 
 from grd_offline import DataError
 from grd_offline.io.files import storage
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder, load_checkpoint, read_settings
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun, load_checkpoint, read_settings
 
 pytestmark = pytest.mark.long
 

@@ -16,11 +16,10 @@ from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.observer import Observers
 from grd_offline.io.files import storage
 from grd_offline.io.files.results import append_rows, read_rows
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder
-from grd_offline.learning.online.settings import METHODS
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun
 from grd_offline.learning.online.sources import Oracle
 from grd_offline.learning.runs import run as shared
+from grd_offline.learning.settings import METHODS
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,8 @@ from online_runs import (
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Observers
 from grd_offline.io.files.results import read_rows
-from grd_offline.learning.online import run_folder
-from grd_offline.learning.online.run import OnlineRun
-from grd_offline.learning.online.run_folder import OnlineFolder
+from grd_offline.learning.online import run
+from grd_offline.learning.online.run import OnlineFolder, OnlineRun
 
 pytestmark = pytest.mark.long
 
@@ -142,20 +141,20 @@ def test_a_run_goes_on_while_its_checkpoint_is_written(tmp_path, monkeypatch):
         batch=16, hidden=(16, 16),
     )  # fmt: skip
     whole, _ = train(settings)
-    may_write, wrote, write = threading.Event(), [], run_folder.write_checkpoint
+    may_write, wrote, write = threading.Event(), [], run.write_checkpoint
 
     def write_late(contents, folder):
         assert may_write.wait(60)
         write(contents, folder)
         wrote.append(first.step)
 
-    monkeypatch.setattr(run_folder, "write_checkpoint", write_late)
+    monkeypatch.setattr(run, "write_checkpoint", write_late)
     path = tmp_path / "run"
     folder = OnlineFolder(path)
     with OnlineRun(settings, workers=0, observer=Observers([folder])) as first:
         folder.create(first, command=[], workers=0, device="cpu")
         train_while(first, lambda: first.step >= 300)
-        folder._last_checkpoint -= 2 * run_folder.CHECKPOINT_SECONDS
+        folder._last_checkpoint -= 2 * run.CHECKPOINT_SECONDS
         train_while(first, lambda: first.step >= 500)
         assert wrote == []
         assert not (path / "checkpoint.pt").exists()

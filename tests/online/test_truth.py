@@ -7,8 +7,8 @@ from online_learners import ACTIONS, STATES, make_episode, make_learner, make_se
 
 from grd_offline.learning.online.learner import Learner
 from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards
-from grd_offline.learning.online.settings import METHODS
 from grd_offline.learning.online.sources import Oracle, RewardSource
+from grd_offline.learning.settings import METHODS
 
 SECRET = 1234.5
 """A reward of one step that occurs in no other number."""

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from grd_offline.core.threads import divide_cores
-from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.online.settings import DISCRETE, OnlineSettings
 from grd_offline.learning.runs.process import prepare_process
+from grd_offline.learning.settings import DISCRETE, OfflineSettings, OnlineSettings
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from grd_offline.learning.runs.folder import Writer
+from grd_offline.learning.runs.run import Writer
 
 
 def test_functions_are_called_in_order_beside_the_caller():

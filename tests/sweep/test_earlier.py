@@ -19,7 +19,7 @@ from grd_offline.lab.sweep.folder import (
     write_mark,
 )
 from grd_offline.lab.sweep.run import LocalRunner, run_jobs
-from grd_offline.learning.online.run_folder import write_checkpoint
+from grd_offline.learning.online.run import write_checkpoint
 
 FULL = "grd-offline: error: checkpoint.pt: cannot be written: No space left on device"
 TRAINING = f"""

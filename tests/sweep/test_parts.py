@@ -16,7 +16,7 @@ from grd_offline.io.formats.parts import find_parts, read_manifest
 from grd_offline.lab.sweep import folder as jobs_module
 from grd_offline.lab.sweep.parts import plan_collection
 from grd_offline.learning.agents.actors import Actor, ActorSpec, count_weights, save_actor
-from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.settings import CollectSettings
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,7 @@ from grd_offline.io.files.plain import read_json
 from grd_offline.lab.sweep.folder import FINISHED, Job, Resources
 from grd_offline.lab.sweep.parts import plan_collection
 from grd_offline.lab.sweep.run import LocalRunner, Machine, run_jobs
-from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.settings import CollectSettings
 
 pytestmark = pytest.mark.long
 

@@ -34,8 +34,8 @@ from grd_offline.lab.sweep.folder import (
 )
 from grd_offline.lab.sweep.plan import Job
 from grd_offline.learning.agents import EXPLORATIONS
-from grd_offline.learning.collecting.runner import EpisodeRunner
-from grd_offline.learning.collecting.settings import CollectSettings
+from grd_offline.learning.collecting.dataset import EpisodeRunner
+from grd_offline.learning.settings import CollectSettings
 from grd_offline.methods.relabelling import check_exact, check_inputs
 from grd_offline.rewards.model import RewardModel
 

@@ -29,8 +29,7 @@ from typing import Any
 from grd_offline.comparison.compare import Printed, read_printed, read_toml
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import describe_settings
-from grd_offline.learning.offline.settings import OfflineSettings
-from grd_offline.learning.online.settings import OnlineSettings
+from grd_offline.learning.settings import OfflineSettings, OnlineSettings
 
 LEAST_STEPS = 200
 """Steps, or updates, of a run that is made shorter."""

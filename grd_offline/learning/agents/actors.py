@@ -2,15 +2,23 @@
 
 The learner hands over its weights as one flat float32 vector: W0 (in x out, row by row), b0, W1,
 b1, and so on. `Actor` turns an observation into an action; a saved one is a folder of
-`config.json` and `model.safetensors`, loaded without running code from it.
+`config.json` and `model.safetensors`, loaded without running code from it. `load_policies` finds
+those that a training run left behind:
+
+    RUN/members/NAME/policies/step-000010000/   a checkpoint of one member
+    RUN/members/NAME/policies/best/             its best
+
+A member's folder, or a single policy's, may be named as well as the whole run.
 """
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,25 +74,17 @@ class ActorSpec(Settings):
         super().__post_init__()
         for field, kind in (("sizes", int), ("low", float), ("high", float)):
             object.__setattr__(self, field, tuple(map(kind, getattr(self, field))))
-        if not 2 <= len(self.sizes) <= MAX_LAYERS:
-            raise DataError(
-                f"expected 2 to {MAX_LAYERS} layers, got {len(self.sizes)}", field="sizes"
-            )
+        if not 2 <= (count := len(self.sizes)) <= MAX_LAYERS:
+            raise DataError(f"expected 2 to {MAX_LAYERS} layers, got {count}", field="sizes")
         if self.kind == "gaussian" and self.sizes[-1] % 2:
-            raise DataError(
-                f"expected a mean and a spread per action, got {self.sizes[-1]} outputs",
-                field="sizes",
-            )
-        if count_weights(self) > MAX_WEIGHTS:
-            raise DataError(
-                f"expected at most {MAX_WEIGHTS} weights, got {count_weights(self)}", field="sizes"
-            )
+            found = f"expected a mean and a spread per action, got {self.sizes[-1]} outputs"
+            raise DataError(found, field="sizes")
+        if (count := count_weights(self)) > MAX_WEIGHTS:
+            raise DataError(f"expected at most {MAX_WEIGHTS} weights, got {count}", field="sizes")
         for field in ("low", "high"):
-            if (found := len(getattr(self, field))) != self.action_size:
-                raise DataError(
-                    f"expected {self.action_size} numbers, as many as actions, got {found}",
-                    field=field,
-                )
+            if (count := len(getattr(self, field))) != (wanted := self.action_size):
+                text = f"expected {wanted} numbers, as many as actions, got {count}"
+                raise DataError(text, field=field)
         if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
             raise DataError("expected each above its low", field="high")
 
@@ -184,10 +184,8 @@ class Actor:
         """The actions for N observations, as environments take them; `act` up to rounding."""
         x = np.asarray(observations, np.float32)
         if x.ndim != 2 or x.shape[1] != self.spec.observation_size:
-            raise DataError(
-                f"expected shape (N, {self.spec.observation_size}), got {x.shape}",
-                field="observations",
-            )
+            text = f"expected shape (N, {self.spec.observation_size}), got {x.shape}"
+            raise DataError(text, field="observations")
         for weight, bias in self._layers[:-1]:
             x = np.maximum(x @ weight + bias, 0.0)
         weight, bias = self._layers[-1]
@@ -195,25 +193,22 @@ class Actor:
         return self.decode(self._finish(x @ weight + bias, noise))
 
     def _finish(self, output: SingleArray, noise: SingleArray | None) -> SingleArray:
-        if not self.spec.is_discrete:
-            return self._squash(output, noise)
-        chosen = (output if noise is None else output + noise).argmax(-1)
-        code = np.zeros(output.shape, np.float32)
-        np.put_along_axis(code, np.expand_dims(chosen, -1), 1.0, -1)
-        return code
-
-    def _squash(self, output: SingleArray, normal: SingleArray | None) -> SingleArray:
+        if self.spec.is_discrete:
+            chosen = (output if noise is None else output + noise).argmax(-1)
+            code = np.zeros(output.shape, np.float32)
+            np.put_along_axis(code, np.expand_dims(chosen, -1), 1.0, -1)
+            return code
         size = self.spec.action_size
         if self.spec.kind == "gaussian":
             squashed: Any = output[..., :size]
-            if normal is not None:
+            if noise is not None:
                 log_std = np.minimum(np.maximum(output[..., size:], _LOWEST), _HIGHEST)
-                squashed = squashed + np.exp(log_std) * normal
+                squashed = squashed + np.exp(log_std) * noise
             action: SingleArray = np.tanh(squashed)
         else:
             action = np.tanh(output)
-            if normal is not None and self.spec.noise:
-                action += np.float32(self.spec.noise) * normal
+            if noise is not None and self.spec.noise:
+                action += np.float32(self.spec.noise) * noise
         # Clipping to [-1, 1] and scaling, or scaling and clipping to the bounds, is the same, and
         # the latter also mends what float32 rounds out of the bounds. np.clip takes longer.
         action *= self._half
@@ -311,3 +306,99 @@ action = actor.act(observation)                             # without noise
 |---|---|
 {facts}
 """
+
+
+NAMED_CHECKPOINTS = ("best", "last", "all")
+MAX_LOADED_WEIGHTS = 2**28
+"""All of them together: each process that collects holds them in memory."""
+
+
+class SavedPolicy(NamedTuple):
+    """A policy, and where it stands in its run."""
+
+    name: str
+    """Folder, as seen from the one that was named."""
+    step: int | None
+    """Environment steps of its training, where known."""
+    actor: Actor
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON, for the settings of a dataset."""
+        digest = hashlib.sha256(self.actor.weights.tobytes()).hexdigest()[:16]
+        return {"name": self.name, "step": self.step, "weights": digest}
+
+
+def check_checkpoints(choice: str) -> None:
+    """Refuse what is neither a name nor a range of steps."""
+    if choice not in NAMED_CHECKPOINTS:
+        _read_range(choice)
+
+
+def load_policies(run: str | Path, checkpoints: str = "best") -> list[SavedPolicy]:
+    """The chosen policies of a run, a member or a single policy's folder, in order."""
+    folder = Path(run)
+    if not folder.is_dir():
+        raise DataError("there is no such folder", file=folder)
+    found: list[SavedPolicy] = []
+    total = 0
+    for path, step in _find(folder, checkpoints):
+        actor, about = load_actor_about(path)
+        total += count_weights(actor.spec)
+        if total > MAX_LOADED_WEIGHTS:
+            raise DataError("too many for the memory: choose fewer checkpoints", file=folder)
+        name = path.resolve().name if path == folder else path.relative_to(folder).as_posix()
+        told = about.get("step") if step is None else step
+        is_whole = isinstance(told, int) and not isinstance(told, bool)
+        found.append(SavedPolicy(name, told if is_whole else None, actor))
+    return found
+
+
+def _find(folder: Path, checkpoints: str) -> Iterator[tuple[Path, int | None]]:
+    if (folder / "members").is_dir():
+        members = sorted(path for path in (folder / "members").iterdir() if path.is_dir())
+        if not members:
+            raise DataError("there are no members in it", file=folder / "members")
+        for member in members:
+            yield from _find_in_member(member / "policies", checkpoints)
+    elif (folder / "policies").is_dir():
+        yield from _find_in_member(folder / "policies", checkpoints)
+    elif (folder / "config.json").is_file():
+        if checkpoints != "best":
+            text = f"is a single policy: there are no checkpoints {checkpoints} in it"
+            raise DataError(text, file=folder)
+        yield folder, None
+    else:
+        text = "holds no policies: expected members/, policies/ or config.json"
+        raise DataError(text, file=folder)
+
+
+def _find_in_member(folder: Path, checkpoints: str) -> list[tuple[Path, int | None]]:
+    matches = [(re.fullmatch(r"step-(\d{1,18})", path.name), path) for path in folder.glob("*")]
+    steps = sorted((int(match[1]), path) for match, path in matches if match and path.is_dir())
+    if checkpoints == "best" and (folder / "best").is_dir():
+        return [(folder / "best", None)]
+    chosen: list[tuple[int, Path]] = []
+    if checkpoints in ("last", "all"):
+        chosen = steps[-1:] if checkpoints == "last" else steps
+    elif checkpoints != "best":
+        first, last = _read_range(checkpoints)
+        chosen = [(step, path) for step, path in steps if first <= step <= last]
+    if not chosen:
+        there = f"there are steps {steps[0][0]} to {steps[-1][0]}" if steps else "there are none"
+        if checkpoints == "best" and steps:
+            there += ", none of which was evaluated (--checkpoints last takes the last)"
+        raise DataError(f"no checkpoints {checkpoints}: {there}", file=folder)
+    return [(path, step) for step, path in chosen]
+
+
+def _read_range(choice: str) -> tuple[int, float]:
+    """FIRST:LAST, both included; either may be left out."""
+    match = re.fullmatch(r"(\d{0,18}):(\d{0,18})", choice)
+    if match is None:
+        expected = f"{', '.join(NAMED_CHECKPOINTS)} or FIRST:LAST"
+        raise DataError(f"expected {expected}, got {choice!r:.40}", field="checkpoints")
+    first, last = int(match[1] or 0), float(match[2] or "inf")
+    if first > last:
+        text = f"expected the first step before the last, got {choice}"
+        raise DataError(text, field="checkpoints")
+    return first, last

@@ -1,5 +1,5 @@
-"""The part that all algorithms share: networks of all members, optimisers, target networks, and
-their state.
+"""The part that all algorithms share: batches of steps, networks of all members, optimisers, target
+networks, and their state.
 
 Each member has networks of its own. One batched product computes the networks of all members.
 """
@@ -7,20 +7,87 @@ Each member has networks of its own. One batched product computes the networks o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.learning.agents.batch import Ahead, PolicyBatch
 from grd_offline.learning.agents.losses import bellman_target, critic_loss
+from grd_offline.networks.members.device import restore
 from grd_offline.networks.members.nn import Stack, build_members
 from grd_offline.networks.members.optimiser import BETAS, Adam, Flat
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
+
+    from grd_offline.learning.agents.shapes import (
+        Actions,
+        CriticLosses,
+        Members,
+        States,
+        Steps,
+        Values,
+    )
+
+
+class ReplaySteps(NamedTuple):
+    """Steps of finished episodes, as a source of rewards sees them.
+
+    The true rewards of the steps are not among them.
+    """
+
+    observations: States
+    actions: Actions
+    """Actions in the units of the environment."""
+    next_observations: States
+    terminated: Steps
+    """1 where the episode ends at this step by itself."""
+    delivered: Steps
+    """The reward that the environment delivers: the return at the last step, otherwise 0."""
+    returns: Steps
+    """The return of the episode that the step belongs to."""
+    rows: Int[Tensor, "member batch"]
+    """Rows of the replay that hold the steps."""
+
+
+class Ahead(NamedTuple):
+    """What comes of steps within the next few steps of their episodes."""
+
+    rewards: Steps
+    """Sum of the rewards of these few steps, later ones discounted."""
+    each: Float[Tensor, "member batch step"]
+    """The rewards of these steps. Beyond the end of an episode, that of the first one."""
+    counts: Steps
+    """Number of these steps: fewer than asked for where the episode ends before."""
+    next_observations: States
+    """Observations after the last of them."""
+    terminated: Steps
+    """1 where the episode ends by itself at the last of them."""
+
+
+class PolicyBatch(NamedTuple):
+    """Steps as an agent sees them, with the rewards that it learns from.
+
+    Observations are masked or normalised, and actions lie between -1 and 1. `uniform` are the
+    random numbers between 0 and 1 that the update uses.
+    """
+
+    observations: States
+    actions: Actions
+    next_observations: States
+    terminated: Steps
+    rewards: Steps
+    uniform: Float[Tensor, "member batch number"]
+    ahead: Ahead | None = None
+    """What targets look at, where they look further ahead than one step."""
+
+    def look_ahead(self) -> PolicyBatch:
+        """The steps with the states that targets ask the value of as next ones."""
+        if self.ahead is None:
+            return self
+        return self._replace(next_observations=self.ahead.next_observations)
 
 
 class Agent:
@@ -36,6 +103,8 @@ class Agent:
     has_target_actor = False
     noise_size = 0
     """Random numbers that an update needs for each step and each dimension of the action."""
+    actor_every = 1
+    """The actor steps with every so many updates of the critics, the first one included."""
     betas = BETAS
     """Adam's averages of gradients and of their squares fade so slowly."""
     loss_names: tuple[str, ...] = ("critic", "actor")
@@ -51,11 +120,11 @@ class Agent:
         *,
         seeds: Sequence[int],
         hidden: Sequence[int],
-        rates: Float[Tensor, "member"],
-        discounts: Float[Tensor, "member"],
-        target_rates: Float[Tensor, "member"],
+        rates: Members,
+        discounts: Members,
+        target_rates: Members,
         averaging: float = 0.0,
-        centre_rates: Float[Tensor, "member"] | None = None,
+        centre_rates: Members | None = None,
         normed: Sequence[bool] = (),
     ) -> None:
         """`rates` are the learning rates.
@@ -117,7 +186,7 @@ class Agent:
 
     def moves_actor(self, update: int) -> bool:
         """Whether the actor steps with the update of this number, counted from 0."""
-        return True
+        return update % self.actor_every == 0
 
     def update(self, batch: PolicyBatch, *, with_actor: bool = True) -> None:
         """One step of the critics and, if it is their turn, of the actor and the targets."""
@@ -152,7 +221,7 @@ class Agent:
         self.losses[place] = losses.view(self.members, -1).mean(1)
 
     @torch.no_grad()
-    def centre(self, surprises: Float[Tensor, "member"]) -> None:
+    def centre(self, surprises: Members) -> None:
         """Move the mean rewards by how much the targets exceed the values."""
         assert self.centre_rates is not None
         surprises = torch.nan_to_num(surprises, posinf=0.0, neginf=0.0)
@@ -173,9 +242,7 @@ class Agent:
             self.centre_rates[member] = 0.0
             self.mean_rewards[member] = 0.0
 
-    def compute_critic_losses(
-        self, batch: PolicyBatch
-    ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
+    def compute_critic_losses(self, batch: PolicyBatch) -> tuple[CriticLosses, Members]:
         """The losses, and by how much the targets exceed the values on average."""
         with torch.no_grad():
             targets = self.compute_targets(batch, self.compute_next_values(batch.look_ahead()))
@@ -183,20 +250,15 @@ class Agent:
         return self.compare(batch, values, targets)
 
     def compare(
-        self,
-        batch: PolicyBatch,
-        values: Float[Tensor, "member critic batch"],
-        targets: Float[Tensor, "member batch"],
-    ) -> tuple[Float[Tensor, "member critic"], Float[Tensor, "member"]]:
+        self, batch: PolicyBatch, values: Values, targets: Steps
+    ) -> tuple[CriticLosses, Members]:
         """What `compute_critic_losses` gives."""
         gaps = targets - values.detach().mean(1)
         if batch.ahead is not None:
             gaps = gaps / self._weigh(batch.ahead)
         return critic_loss(values, targets), gaps.mean(1)
 
-    def compute_targets(
-        self, batch: PolicyBatch, next_values: Float[Tensor, "member batch"]
-    ) -> Float[Tensor, "member batch"]:
+    def compute_targets(self, batch: PolicyBatch, next_values: Steps) -> Steps:
         """What the values should be. Those with `ahead` are n-step returns (Hessel et al., 2018):
         what an action leads to much later shows after fewer updates.
 
@@ -209,28 +271,23 @@ class Agent:
         later = self.discounts.unsqueeze(1) ** batch.ahead.counts
         return rewards + later * (1 - batch.ahead.terminated) * next_values
 
-    def _weigh(self, ahead: Ahead) -> Float[Tensor, "member batch"]:
+    def _weigh(self, ahead: Ahead) -> Steps:
         """1 + discount + ...: how often the mean reward is among the rewards of some steps."""
         discounts = self.discounts.unsqueeze(1)
         often = (1 - discounts**ahead.counts) / (1 - discounts)
         return torch.where(discounts < 1, often, ahead.counts)
 
-    def compute_next_values(self, batch: PolicyBatch) -> Float[Tensor, "member batch"]:
+    def compute_next_values(self, batch: PolicyBatch) -> Steps:
         """The values of the next states."""
         raise NotImplementedError
 
-    def compute_actor_losses(self, batch: PolicyBatch) -> Float[Tensor, "member"]:
+    def compute_actor_losses(self, batch: PolicyBatch) -> Members:
         """Compute the losses that the actor minimises."""
         raise NotImplementedError
 
     def compute_values(
-        self,
-        critic: Stack,
-        observations: Float[Tensor, "member batch state"],
-        actions: Float[Tensor, "member batch action"],
-        *,
-        frozen: bool = False,
-    ) -> Float[Tensor, "member critic batch"]:
+        self, critic: Stack, observations: States, actions: Actions, *, frozen: bool = False
+    ) -> Values:
         """Q(s, a) by each critic; `frozen` lets no gradient reach the critics."""
         inputs = torch.cat([observations, actions], -1)
         values = cast(Tensor, critic(inputs, frozen=frozen, repeats=self.critics))
@@ -273,7 +330,7 @@ class Agent:
         parts = [shown, bias, *(part for layer in rest for part in layer)]
         return torch.cat([part.flatten(1) for part in parts], 1)
 
-    def count_skipped(self) -> Float[Tensor, "member"]:
+    def count_skipped(self) -> Members:
         """Updates that were left out because they were not finite, of the worst optimiser."""
         counts = [adam.skipped.view(self.members, -1) for adam in self.adams.values()]
         return torch.cat(counts, 1).amax(1)
@@ -294,19 +351,10 @@ class Agent:
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        _copy_tensors(self.state(), state)
+        restore(self.state(), state)
 
 
 def freeze(network: Stack) -> Stack:
     """Let no gradient reach the network."""
     network.requires_grad_(False)
     return network
-
-
-def _copy_tensors(own: dict[str, Any], given: dict[str, Any]) -> None:
-    """Overwrite each tensor in nested dictionaries with the one of the same name."""
-    for name, value in own.items():
-        if isinstance(value, dict):
-            _copy_tensors(value, given[name])
-        else:
-            value.copy_(given[name])

@@ -92,17 +92,19 @@ def _load(module: str, name: str) -> Callable[[], type[Agent]]:
     return load
 
 
-_OF_IQL = ("averaging", "expectile", "temperature")
 for _algorithm in (
-    Algorithm("sac", "SAC", True, _load("sac", "Sac")),
+    Algorithm("sac", "SAC", True, _load("continuous", "Sac")),
     Algorithm(
-        "crossq", "CrossQ", True, _load("crossq", "CrossQ"), ("critic_width",),
+        "crossq", "CrossQ", True, _load("continuous", "CrossQ"), ("critic_width",),
         defaults={"learning_rate": 1e-3},
     ),
-    Algorithm("td3", "TD3", True, _load("td3", "Td3")),
-    Algorithm("ddpg", "DDPG", True, _load("ddpg", "Ddpg")),
-    Algorithm("dqn", "DQN", True, None, (), _load("dqn", "Dqn")),
-    Algorithm("iql", "IQL", False, _load("iql", "Iql"), _OF_IQL, _load("iql", "DiscreteIql")),
-    Algorithm("td3bc", "TD3+BC", False, _load("td3bc", "Td3Bc"), ("averaging", "alpha")),
+    Algorithm("td3", "TD3", True, _load("continuous", "Td3")),
+    Algorithm("ddpg", "DDPG", True, _load("continuous", "Ddpg")),
+    Algorithm("dqn", "DQN", True, None, (), _load("discrete", "Dqn")),
+    Algorithm(
+        "iql", "IQL", False, _load("continuous", "Iql"),
+        ("averaging", "expectile", "temperature"), _load("discrete", "DiscreteIql"),
+    ),
+    Algorithm("td3bc", "TD3+BC", False, _load("continuous", "Td3Bc"), ("averaging", "alpha")),
 ):  # fmt: skip
     register_algorithm(_algorithm)

@@ -67,9 +67,8 @@ def build_real_data(
         names, episodes = data.make(_read_member(archive, data.member))
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, tarfile.TarError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise DataError(
-            f"does not hold {data.member} as expected: {reason}", file=archive
-        ) from None
+        reason = f"does not hold {data.member} as expected: {reason}"
+        raise DataError(reason, file=archive) from None
     header = Header(
         (Leaf("", (len(names),), "float32"),),
         (Leaf("", (0,), "float32"),),

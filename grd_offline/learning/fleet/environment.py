@@ -12,7 +12,7 @@ import numpy as np
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import DEFAULT_STEP_LIMIT, LARGEST_STEP_LIMIT
 from grd_offline.core.typing import SingleArray
-from grd_offline.learning.fleet.watch import make_heartbeat
+from grd_offline.learning.fleet.worker import make_heartbeat
 from grd_offline.worlds.spaces import (
     describe_space,
     find_sizes,
@@ -22,6 +22,10 @@ from grd_offline.worlds.spaces import (
 
 if TYPE_CHECKING:
     import gymnasium as gym
+
+
+TOLERANT: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
+"""What numpy makes of numbers that are too large while environments are stepped: no warning."""
 
 
 def make_environment(
@@ -55,10 +59,8 @@ def make_environment(
         if isinstance(environment.unwrapped, FactoredEnv):
             limit = environment.unwrapped.world.settings.length
     if limit > LARGEST_STEP_LIMIT:
-        raise DataError(
-            f"{name} has a limit of {limit} steps: expected at most {LARGEST_STEP_LIMIT}",
-            field="max_episode_steps",
-        )
+        reason = f"{name} has a limit of {limit} steps: expected at most {LARGEST_STEP_LIMIT}"
+        raise DataError(reason, field="max_episode_steps")
     return environment, name, limit
 
 
@@ -148,8 +150,11 @@ class VectorEnvironment:
         """The next observation, the reward, and whether the episode is terminated or truncated."""
         # Copies both ways: an environment may change an action that it was given, and an
         # observation that it gave.
+        taken: Any = action.astype(self._action_type)
+        if self.choices:
+            taken = self._action_type.type(self.first_choice + int(action.argmax()))
         self.heartbeat += 1
-        observation, reward, terminated, truncated, info = self._step(self._decode(action))
+        observation, reward, terminated, truncated, info = self._step(taken)
         self.heartbeat += 1
         self.steps += 1
         if info and "success" in info:
@@ -158,12 +163,6 @@ class VectorEnvironment:
         if self.steps >= self.step_limit:
             truncated = truncated or self._is_limited or not terminated
         return self._flatten(observation), float(reward), terminated, bool(truncated)
-
-    def _decode(self, action: SingleArray) -> Any:
-        """The action as the environment takes it."""
-        if self.choices:
-            return self._action_type.type(self.first_choice + int(action.argmax()))
-        return action.astype(self._action_type)
 
     @contextmanager
     def explain_errors(self, describe: Callable[[], str]) -> Iterator[None]:

@@ -7,8 +7,15 @@
         fleet.start_round(2, others)                # each environment begins it when done with 1
         round_ = fleet.finish_round()               # round 1
 
-Weights and steps go through shared memory, orders and replies through pipes. Which worker steps an
-environment, and when, does not change what happens.
+Weights and steps go through shared memory, orders and replies through pipes. An environment of a
+member lives on from round to round. All randomness is stateless: it comes from the member's seed, a
+number (of the episode, the round or the evaluation), and which of the member's environments it is.
+What happens does not depend on which worker does the work, or when, and any moment can be reached
+again.
+
+An evaluation is whole episodes without noise. An episode does not depend on who steps it. Each
+worker gets one after the other, and asks for the next by giving the result of the last. So workers
+that have less to do in rounds evaluate more.
 """
 
 from __future__ import annotations
@@ -16,36 +23,516 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grd_offline.core.episodes import LARGEST, describe_number
 from grd_offline.core.errors import DataError
 from grd_offline.core.observer import NOBODY, Observer
 from grd_offline.core.process import ProcessDied
-from grd_offline.learning.agents.actors import count_weights
-from grd_offline.learning.fleet import task
-from grd_offline.learning.fleet import worker as processes
-from grd_offline.learning.fleet.environment import VectorEnvironment
-from grd_offline.learning.fleet.task import (
-    SLOTS,
-    EvaluatedEpisode,
-    EvaluationOrder,
-    EvaluationResult,
-    FleetSettings,
-    RunningEvaluation,
-    SharedArrays,
-    make_spec,
-    pack_positions,
-    start_of_episode,
-    unpack_positions,
+from grd_offline.core.threads import lower_priority
+from grd_offline.core.typing import SingleArray
+from grd_offline.learning.agents.actors import (
+    DISCRETE_KINDS,
+    NOISY_KINDS,
+    Actor,
+    ActorSpec,
+    count_weights,
 )
-from grd_offline.learning.fleet.watch import STOP_SECONDS, HangWatch, Hung
-from grd_offline.learning.fleet.worker import Worker
+from grd_offline.learning.agents.exploration import draw_box_actions, draw_discrete_actions
+from grd_offline.learning.fleet import worker as processes
+from grd_offline.learning.fleet.environment import TOLERANT, VectorEnvironment
+from grd_offline.learning.fleet.worker import STOP_SECONDS, HangWatch, Heartbeat, Hung, Worker
 from grd_offline.worlds.environments import dimension_names
+
+RESETS, ROUNDS, EVALUATIONS = range(3)
+"""The first number of a key says what the randomness is for."""
+SLOTS = 2
+"""Rounds that may be under way at the same time. Each has arrays of its own."""
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """Settings that a process needs to step members."""
+
+    environment: str
+    env_args: Mapping[str, Any]
+    max_episode_steps: int | None
+    seeds: tuple[int, ...]
+    steps: int
+    """Steps of each environment in a round."""
+    spec: ActorSpec
+    workers: int = 1
+    environments_each: int = 1
+    """Environments of each member. Those of member 0 come first, then those of member 1."""
+
+    @property
+    def environments(self) -> int:
+        return len(self.seeds) * self.environments_each
+
+    def find_member(self, environment: int) -> int:
+        """The member that an environment belongs to."""
+        return environment // self.environments_each
+
+    def make_environment(self) -> VectorEnvironment:
+        return VectorEnvironment(self.environment, self.env_args, self.max_episode_steps)
+
+
+def make_reset_seed(seed: int, *key: int) -> int:
+    """The seed that an environment is reset with."""
+    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
+
+
+def make_spec(
+    environment: VectorEnvironment,
+    kind: str | Callable[[bool], str],
+    hidden: Sequence[int],
+    noise: float,
+) -> ActorSpec:
+    """The policies of all members."""
+    kind = kind if isinstance(kind, str) else kind(environment.choices > 0)
+    if (environment.choices > 0) != (kind in DISCRETE_KINDS):
+        what = "discrete" if environment.choices else "continuous"
+        raise DataError(f"{environment.id} has {what} actions, a {kind} policy has others")
+    outputs = len(environment.low) * (2 if kind == "gaussian" else 1)
+    sizes, noise = (environment.observation_size, *hidden, outputs), noise * (kind in NOISY_KINDS)
+    low, high = tuple(environment.low), tuple(environment.high)
+    return ActorSpec(kind, sizes, low, high, noise, environment.first_choice)
+
+
+class RoundSteps(NamedTuple):
+    """The steps of a round: arrays (step, ...) of one environment, (environment, step, ...) of all,
+    or (slot, environment, step, ...) of all rounds that are under way."""
+
+    observations: SingleArray
+    actions: SingleArray
+    next_observations: SingleArray
+    rewards: NDArray[np.float64]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+
+
+class SharedArrays:
+    """Arrays that all processes see: weights go in, the steps of a round come out."""
+
+    def __init__(self, settings: FleetSettings, memory: Any) -> None:
+        self._memory = memory
+        self._begin = 0
+        members, environments = len(settings.seeds), settings.environments
+        shape = (SLOTS, environments, settings.steps)
+        states, actions = settings.spec.observation_size, settings.spec.action_size
+        self.weights = self._array((SLOTS, members, count_weights(settings.spec)), np.float32)
+        self.evaluation_weights = self._array(self.weights.shape[1:], np.float32)
+        self.rows = RoundSteps(
+            observations=self._array((*shape, states), np.float32),
+            actions=self._array((*shape, actions), np.float32),
+            next_observations=self._array((*shape, states), np.float32),
+            rewards=self._array(shape, np.float64),
+            terminations=self._array(shape, np.bool_),
+            truncations=self._array(shape, np.bool_),
+        )
+        self.heartbeats = self._array((environments, 1), np.int64)
+        """The heartbeat of each environment that is stepped in rounds."""
+        self.evaluation_heartbeats = self._array((settings.workers, 1), np.int64)
+        """The heartbeat of each worker's environment for evaluations."""
+        self.evaluated = self._array((settings.workers,), np.int64)
+        """The member that each worker evaluates, or has evaluated last."""
+
+    @staticmethod
+    def count_bytes(settings: FleetSettings) -> int:
+        """The memory that the arrays need, with room for their alignment."""
+        spec, members = settings.spec, len(settings.seeds)
+        per_step = 4 * (2 * spec.observation_size + spec.action_size) + 8 + 2
+        weights = members * (SLOTS + 1) * 4 * count_weights(spec)
+        rows = settings.environments * (SLOTS * settings.steps * per_step + 8)
+        return weights + rows + settings.workers * 16 + 11 * _ALIGNMENT
+
+    def rows_of(self, slot: int, environment: int) -> RoundSteps:
+        return RoundSteps(*(array[slot, environment] for array in self.rows))
+
+    def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
+        array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self._begin)
+        self._begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return array
+
+
+class EpisodePosition(NamedTuple):
+    """The position of an environment in its episode. Repeating the actions leads to it again."""
+
+    episode: int
+    actions: SingleArray
+    """(step, action) the actions of that episode so far."""
+    observation: SingleArray
+    """(state,) the last observation, which a repetition must reach. It is not used at the start of
+    an episode."""
+
+    def advance(self, rows: RoundSteps) -> EpisodePosition:
+        """Return the position of the environment after a round."""
+        ends = np.flatnonzero(rows.terminations | rows.truncations)
+        last = rows.next_observations[-1].copy()
+        if len(ends):
+            unfinished = rows.actions[ends[-1] + 1 :].copy()
+            return EpisodePosition(self.episode + len(ends), unfinished, last)
+        return EpisodePosition(self.episode, np.concatenate([self.actions, rows.actions]), last)
+
+
+def start_of_episode(settings: FleetSettings, episode: int) -> EpisodePosition:
+    """The position before the first step of an episode."""
+    return EpisodePosition(
+        episode,
+        np.zeros((0, settings.spec.action_size), np.float32),
+        np.zeros(settings.spec.observation_size, np.float32),
+    )
+
+
+def pack_positions(
+    settings: FleetSettings, positions: Sequence[EpisodePosition], lost: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    """The positions of all environments as plain arrays; `lost`: those that lost an episode."""
+    return {
+        "seeds": np.array(settings.seeds, np.uint64),
+        "episodes": np.array([position.episode for position in positions], np.int64),
+        "steps": np.array([len(position.actions) for position in positions], np.int64),
+        "actions": np.concatenate([position.actions for position in positions]),
+        "observations": np.stack([position.observation for position in positions]),
+        "lost": lost.copy(),
+    }
+
+
+def unpack_positions(
+    settings: FleetSettings, state: Mapping[str, ArrayLike]
+) -> tuple[list[EpisodePosition], NDArray[np.bool_]]:
+    """Read what `pack_positions` made, and refuse what belongs to another fleet."""
+    count = settings.environments
+    for name in ("seeds", "episodes", "steps", "actions", "observations", "lost"):
+        if name not in state:
+            raise DataError("is missing", field=name)
+    shapes: dict[str, tuple[int, ...]] = {
+        "seeds": (len(settings.seeds),),
+        **dict.fromkeys(("episodes", "steps"), (count,)),
+        "actions": (int(np.sum(state["steps"])), settings.spec.action_size),
+        "observations": (count, settings.spec.observation_size),
+        "lost": (count,),
+    }
+    arrays = {name: np.asarray(state[name]) for name in shapes}
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise DataError(f"expected shape {shape}, got {arrays[name].shape}", field=name)
+    seeds = arrays["seeds"].tolist()
+    if tuple(seeds) != settings.seeds:
+        raise DataError(f"expected {list(settings.seeds)}, got {seeds}", field="seeds")
+    stops = np.cumsum(arrays["steps"])[:-1]
+    actions = np.split(arrays["actions"].astype(np.float32), stops)
+    observations = arrays["observations"].astype(np.float32)
+    episodes = arrays["episodes"].tolist()
+    positions = [EpisodePosition(*p) for p in zip(episodes, actions, observations, strict=True)]
+    return positions, np.array(state["lost"], np.bool_)
+
+
+EVALUATION_STEPS = 2
+"""Steps of an evaluation between two looks at whether a round is due."""
+
+
+class EvaluationResult(NamedTuple):
+    """The true, undiscounted returns of members that act without noise."""
+
+    evaluation: int
+    """The index that the evaluation was started with."""
+    returns: NDArray[np.float64]  # (member, episode)
+    lengths: NDArray[np.int64]  # (member, episode)
+    successes: NDArray[np.float64]
+    """(member, episode) 1 for a success and 0 for none; nan if the environment does not tell it."""
+
+
+@dataclass(frozen=True)
+class EvaluationOrder:
+    """Evaluate an episode of a member whenever no round is due."""
+
+    number: int
+    member: int
+    episode: int
+
+
+class EvaluatedEpisode(NamedTuple):
+    """What came out of an order."""
+
+    order: EvaluationOrder
+    total: float
+    length: int
+    success: float
+    """1 or 0; nan if the environment does not tell it."""
+
+
+class RunningEvaluation:
+    """An evaluation that is under way: the episodes that nobody has yet, and the results."""
+
+    def __init__(self, number: int, members: int, episodes: int) -> None:
+        shape = (members, episodes)
+        self.result = EvaluationResult(
+            number, np.zeros(shape), np.zeros(shape, np.int64), np.full(shape, np.nan)
+        )
+        self._waiting = deque(
+            EvaluationOrder(number, member, episode)
+            for episode in range(episodes)
+            for member in range(members)
+        )
+        self._missing = members * episodes
+
+    @property
+    def is_over(self) -> bool:
+        return self._missing == 0
+
+    def take_order(self) -> EvaluationOrder | None:
+        """An episode that nobody has yet."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def put(self, done: EvaluatedEpisode) -> None:
+        place = done.order.member, done.order.episode
+        self.result.returns[place] = done.total
+        self.result.lengths[place] = done.length
+        self.result.successes[place] = done.success
+        self._missing -= 1
+
+
+class MemberEnvironment:
+    """One of the environments of a member, which is kept from round to round."""
+
+    def __init__(self, settings: FleetSettings, number: int, heartbeat: Heartbeat) -> None:
+        self._environment = settings.make_environment()
+        self._environment.heartbeat = heartbeat
+        member = settings.find_member(number)
+        self._seed = settings.seeds[member]
+        which = number % settings.environments_each
+        # The first environment of a member does the same however many there are.
+        self._key = (which,) if which else ()
+        self._name = f"member {member}"
+        if settings.environments_each > 1:
+            self._name += f", environment {which}"
+        self._episode = 0
+        self._observation: SingleArray | None = None
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def go_to(self, position: EpisodePosition) -> str | None:
+        """Reach a position by repeating the actions that led to it.
+
+        If they lead elsewhere, the text says how, and the next episode comes instead.
+        """
+        self._episode, self._observation = position.episode, None
+        if not len(position.actions):
+            return None
+        with self._environment.explain_errors(self._describe), np.errstate(**TOLERANT):
+            self._begin_episode()
+            gap = self._repeat(position)
+        if gap is None:
+            return None
+        self._episode, self._observation = position.episode + 1, None
+        return (
+            f"{self._name}, episode {position.episode}: the environment does not repeat "
+            f"itself: {gap}"
+        )
+
+    def _repeat(self, position: EpisodePosition) -> str | None:
+        for action in position.actions:
+            self._observation, _, terminated, truncated = self._environment.step(action)
+            if terminated or truncated:
+                steps = self._environment.steps
+                return f"it ended after {steps} of {len(position.actions)} actions"
+        arrived, expected = self._observation, position.observation
+        if arrived is None or np.array_equal(arrived, expected):
+            return None
+        at = int(np.flatnonzero(arrived != expected)[0])
+        values = f"dimension {at} is {arrived[at]}, expected {expected[at]}"
+        return f"after {len(position.actions)} actions, {values}"
+
+    def run(self, index: int, actor: Actor | None, rows: RoundSteps) -> None:
+        """Fill the rows of a round. Without an actor, the actions are uniformly random."""
+        environment, steps = self._environment, len(rows.rewards)
+        seed = np.random.SeedSequence(self._seed, spawn_key=(ROUNDS, index, *self._key))
+        generator = np.random.default_rng(seed)
+        if actor is None:
+            planned = self._draw_actions(steps, generator)
+        else:
+            noise = actor.draw_noise(steps, generator)
+        first_step = 0 if self._observation is None else environment.steps
+        first_episode, done = self._episode, 0
+        try:
+            with environment.explain_errors(self._describe), np.errstate(**TOLERANT):
+                for t in range(steps):
+                    observation = self._observation
+                    if observation is None:
+                        observation = self._begin_episode()
+                    if actor is None:
+                        action = planned[t]
+                    else:
+                        action = actor.act_with_noise(observation, noise[t])
+                    next_observation, reward, terminated, truncated = environment.step(action)
+                    rows.observations[t], rows.actions[t] = observation, action
+                    rows.next_observations[t], rows.rewards[t] = next_observation, reward
+                    rows.terminations[t], rows.truncations[t] = terminated, truncated
+                    done, is_over = t + 1, terminated or truncated
+                    self._observation = None if is_over else next_observation
+                    self._episode += is_over
+        finally:
+            # This also runs when the environment failed, because nan may be the reason.
+            self._check_finite(rows, done, first_episode, first_step)
+
+    def _draw_actions(self, steps: int, generator: np.random.Generator) -> SingleArray:
+        """(step, action) uniformly random actions."""
+        environment = self._environment
+        if environment.choices:
+            chosen = draw_discrete_actions("random", environment.choices, steps, generator)
+            return np.eye(environment.choices, dtype=np.float32)[chosen]
+        return draw_box_actions("random", environment.low, environment.high, steps, generator)
+
+    def _begin_episode(self) -> SingleArray:
+        self._observation = self._environment.reset(
+            make_reset_seed(self._seed, RESETS, self._episode, *self._key)
+        )
+        return self._observation
+
+    def _describe(self) -> str:
+        return f"{self._name}, episode {self._episode}"
+
+    def _check_finite(self, rows: RoundSteps, count: int, episode: int, step: int) -> None:
+        whole = rows._replace(rewards=rows.rewards[:, None])
+        arrays: list[NDArray[Any]] = [array[:count] for array in whole[:4]]
+        wrong = [(~(np.abs(array) <= LARGEST)).any(axis=1) for array in arrays]
+        if not any(flags.any() for flags in wrong):
+            return
+        row = int(np.flatnonzero(np.any(wrong, axis=0))[0])
+        which = next(i for i, flags in enumerate(wrong) if flags[row])
+        dimension = int(np.flatnonzero(~(np.abs(arrays[which][row]) <= LARGEST))[0])
+        ends = np.flatnonzero((rows.terminations | rows.truncations)[:row])
+        at = row - ends[-1] - 1 if len(ends) else step + row
+        field = rows._fields[which]
+        if field == "next_observations":
+            field, at = "observations", at + 1
+        place = f"at step {at}" + (f", dimension {dimension}" if field != "rewards" else "")
+        value = describe_number(arrays[which][row, dimension], arrays[which].dtype)
+        raise DataError(f"{self._name}, episode {episode + len(ends)}: {field}: {value} {place}")
+
+
+@dataclass(frozen=True)
+class RoundOrder:
+    """An order to run a round."""
+
+    number: int
+    is_random: bool
+    slot: int
+    """Which of the shared arrays are those of the round."""
+
+
+@dataclass(frozen=True, eq=False)
+class PositionOrder:
+    """Go to these positions, one for each environment of the worker."""
+
+    positions: tuple[EpisodePosition, ...]
+
+
+FleetOrder = RoundOrder | EvaluationOrder | PositionOrder
+FleetReply = RoundOrder | EvaluatedEpisode | list[str | None]
+"""An order for a round comes back when it has been carried out. To one for positions the reply is a
+text for each environment that could not get there, which says why: it is at the start of its next
+episode."""
+
+
+class WorkerEnvironments:
+    """The environments that one worker steps."""
+
+    def __init__(
+        self, settings: FleetSettings, worker: int, numbers: Sequence[int], memory: Any
+    ) -> None:
+        self._settings, self._worker = settings, worker
+        self._numbers = tuple(numbers)
+        self._shared = SharedArrays(settings, memory)
+        nothing = np.zeros(count_weights(settings.spec), np.float32)
+        self._actor, self._evaluated_actor = (Actor(settings.spec, nothing) for _ in range(2))
+        self._environments = [
+            MemberEnvironment(settings, number, self._shared.heartbeats[number])
+            for number in numbers
+        ]
+        if worker and not numbers:
+            lower_priority()  # nobody waits for a worker that only evaluates
+        self._evaluation_environment: VectorEnvironment | None = None
+        self._evaluation: Generator[None, None, EvaluatedEpisode] | None = None
+        self._orders: deque[EvaluationOrder] = deque()
+        """Episodes to evaluate after the one that is under way."""
+
+    @property
+    def has_background_work(self) -> bool:
+        return self._evaluation is not None or bool(self._orders)
+
+    def carry_out(self, order: FleetOrder) -> FleetReply | None:
+        """Carry out an order. One to evaluate waits until there is nothing else to do."""
+        if isinstance(order, EvaluationOrder):
+            self._orders.append(order)
+            return None
+        if isinstance(order, PositionOrder):
+            pairs = zip(self._environments, order.positions, strict=True)
+            return [environment.go_to(position) for environment, position in pairs]
+        for number, environment in zip(self._numbers, self._environments, strict=True):
+            actor = None
+            if not order.is_random:
+                actor = self._actor
+                actor.load(self._shared.weights[order.slot, self._settings.find_member(number)])
+            environment.run(order.number, actor, self._shared.rows_of(order.slot, number))
+        return order
+
+    def advance(self) -> EvaluatedEpisode | None:
+        """Take some more steps of an evaluation. Gives the episode when it is finished."""
+        if self._evaluation is None:
+            self._evaluation = self._evaluate(self._orders.popleft())
+        try:
+            with np.errstate(**TOLERANT):
+                next(self._evaluation)
+        except StopIteration as stop:
+            self._evaluation = None
+            done: EvaluatedEpisode = stop.value
+            return done
+        return None
+
+    def close(self) -> None:
+        for environment in self._environments:
+            environment.close()
+        if self._evaluation_environment is not None:
+            self._evaluation_environment.close()
+
+    def _evaluate(self, order: EvaluationOrder) -> Generator[None, None, EvaluatedEpisode]:
+        """Run an episode without noise, and pause every few steps. The generator returns the
+        result."""
+        if self._evaluation_environment is None:
+            self._evaluation_environment = self._settings.make_environment()
+            self._evaluation_environment.heartbeat = self._shared.evaluation_heartbeats[
+                self._worker
+            ]
+        environment, actor, total = self._evaluation_environment, self._evaluated_actor, 0.0
+        environment.heartbeat = self._shared.evaluation_heartbeats[self._worker]
+        actor.load(self._shared.evaluation_weights[order.member])
+        self._shared.evaluated[self._worker] = order.member
+        key = (EVALUATIONS, order.number, order.episode)
+        seed = make_reset_seed(self._settings.seeds[order.member], *key)
+        about = f"member {order.member}, evaluation {order.number}, episode {order.episode}"
+        with environment.explain_errors(lambda: about):
+            observation, over = environment.reset(seed), False
+            while not over:
+                action = actor.act_with_noise(observation, None)
+                observation, reward, terminated, truncated = environment.step(action)
+                total += reward
+                over = terminated or truncated
+                if environment.steps % EVALUATION_STEPS == 0:
+                    yield
+            if not np.isfinite(total) or not np.isfinite(observation).all():
+                raise DataError("observations or rewards: nan or infinite")
+        success = np.nan if environment.success is None else float(environment.success)
+        return EvaluatedEpisode(order, total, environment.steps, success)
 
 
 class WorkerGroup:
@@ -55,14 +542,14 @@ class WorkerGroup:
         self.worker, self.number = worker, number
         self.environments = environments
         """Those that it steps in rounds. A worker without any only evaluates."""
-        self.owes: list[task.FleetOrder] = []
+        self.owes: list[FleetOrder] = []
         """Orders that the worker has and has not carried out yet."""
         self.deaths = 0
         """Number of deaths in a row."""
-        self.interrupted: Sequence[task.FleetOrder] = ()
+        self.interrupted: Sequence[FleetOrder] = ()
         """Orders that the worker had when it died last."""
 
-    def send(self, order: task.FleetOrder) -> None:
+    def send(self, order: FleetOrder) -> None:
         self.owes.append(order)
         self.worker.send(order)
 
@@ -148,6 +635,7 @@ class Fleet:
             workers=max(1, workers),
             environments_each=environments_each,
         )
+        self.members, self.steps = len(self._settings.seeds), steps
         self._watch, self._observer = HangWatch(observer.on_warning), observer
         self._start_positions()
         self._evaluation: RunningEvaluation | None = None
@@ -165,7 +653,7 @@ class Fleet:
         """The positions after the last round that was finished."""
         self._gaps: list[str] = []
         """Why environments could not go back to where they were."""
-        self._rounds: deque[task.RoundOrder] = deque()
+        self._rounds: deque[RoundOrder] = deque()
         """The rounds that are under way, the oldest first."""
         self._slot = 0
 
@@ -181,7 +669,7 @@ class Fleet:
             for number, group in enumerate(groups):
                 numbers = group.tolist()
                 worker: processes.Worker = make(
-                    partial(task.WorkerEnvironments, self._settings, number, numbers, memory)
+                    partial(WorkerEnvironments, self._settings, number, numbers, memory)
                 )
                 worker.start()
                 self._groups.append(WorkerGroup(worker, number, numbers))
@@ -194,14 +682,6 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def members(self) -> int:
-        return len(self._settings.seeds)
-
-    @property
-    def steps(self) -> int:
-        return self._settings.steps
 
     @property
     def processes(self) -> list[multiprocessing.process.BaseProcess]:
@@ -229,7 +709,7 @@ class Fleet:
         if weights is not None:
             self._put(self._shared.weights[slot], weights)
         self._slot = slot
-        order = task.RoundOrder(int(index), weights is None, slot)
+        order = RoundOrder(int(index), weights is None, slot)
         self._rounds.append(order)
         for group in self._groups:
             if group.environments:
@@ -275,7 +755,7 @@ class Fleet:
 
     def _give_episodes(self, group: WorkerGroup) -> None:
         """Give a worker that is in no round an episode to evaluate, or two if it only evaluates."""
-        if self._evaluation is None or group.count(task.RoundOrder):
+        if self._evaluation is None or group.count(RoundOrder):
             return
         while group.count(EvaluationOrder) < (1 if group.environments else 2):
             order = self._evaluation.take_order()
@@ -324,7 +804,7 @@ class Fleet:
         self._positions, self._lost = unpack_positions(self._settings, state)
         for group in self._groups:
             self._send_positions(group)
-        self._wait_for(lambda group: group.count(task.PositionOrder) > 0)
+        self._wait_for(lambda group: group.count(PositionOrder) > 0)
         self._settled = list(self._positions), self._lost.copy()
         return self._gaps
 
@@ -355,7 +835,7 @@ class Fleet:
         destination[...] = given
 
     def _send_positions(self, group: WorkerGroup) -> None:
-        group.send(task.PositionOrder(tuple(self._positions[m] for m in group.environments)))
+        group.send(PositionOrder(tuple(self._positions[m] for m in group.environments)))
 
     def _wait_for(self, is_busy: Callable[[WorkerGroup], bool]) -> None:
         begin, stopped_at = time.monotonic(), None
@@ -399,8 +879,8 @@ class Fleet:
                 if reply is not None:
                     self._take(group, reply)
 
-    def _take(self, group: WorkerGroup, reply: task.FleetReply) -> None:
-        if isinstance(reply, task.RoundOrder):
+    def _take(self, group: WorkerGroup, reply: FleetReply) -> None:
+        if isinstance(reply, RoundOrder):
             group.owes.remove(reply)
             self._restarted[reply.slot, group.environments] = self._lost[group.environments]
             self._lost[group.environments] = False
@@ -413,8 +893,8 @@ class Fleet:
             self._evaluation.put(reply)
             group.owes.remove(reply.order)
         else:
-            group.owes = [o for o in group.owes if not isinstance(o, task.PositionOrder)]
-            for number, gap in zip(group.environments, reply.gaps, strict=True):
+            group.owes = [o for o in group.owes if not isinstance(o, PositionOrder)]
+            for number, gap in zip(group.environments, reply, strict=True):
                 if gap is not None:
                     self._gaps.append(gap)
                     self._lose(number)
@@ -438,27 +918,24 @@ class Fleet:
         """
         group.deaths += 1
         if group.deaths >= MAX_DEATHS:
-            members = _name_members(self._find_members(group.environments))
+            members = ", ".join(map(str, self._find_members(group.environments)))
+            whose = f"members {members}" if members else "evaluations"
             raise DataError(
-                f"the worker process of {members} died {MAX_DEATHS} times in a row, the last "
+                f"the worker process of {whose} died {MAX_DEATHS} times in a row, the last "
                 f"time {cause}"
             )
         group.worker.let_go()
         group.worker.end(time.monotonic())
         # A worker that was still on its way to a position has done nothing that could be lost.
-        if not group.count(task.PositionOrder):
+        if not group.count(PositionOrder):
             for number in group.environments:
                 self._lose(number)
-        rest = [order for order in group.owes if not isinstance(order, task.PositionOrder)]
+        rest = [order for order in group.owes if not isinstance(order, PositionOrder)]
         group.owes, group.interrupted = [], rest
         group.worker.start()
         self._send_positions(group)
         for order in rest:
             group.send(order)
-
-
-def _name_members(members: Sequence[int]) -> str:
-    return f"members {', '.join(map(str, members))}" if members else "evaluations"
 
 
 def _check_numbers(seeds: Sequence[int], workers: int, steps: int, environments_each: int) -> None:

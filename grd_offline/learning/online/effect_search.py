@@ -2,13 +2,14 @@
 
 This is the search of `decompose`, made to cost little: effects of one or two inputs, small bases,
 no thresholds, no averages over models. It runs at moments that grow geometrically. Between two of
-them the effects and their tables stay, and the sums of a `Structure` give their weights.
+them the effects and their tables stay, and the sums of a `Structure` give their weights. The masks
+of the dynamics come from sums as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,105 @@ from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array, IntArray
-from grd_offline.learning.online.dynamics_masks import find_edges
-from grd_offline.learning.online.past import unpack
 from grd_offline.learning.online.replay import FinishedEpisode
 from grd_offline.methods.closed_form.fit import LastFit
 from grd_offline.rewards.effects import EffectModel
+
+MOST_EPISODES = 1000
+MOST_STEPS = 500_000
+MOST_NUMBERS = 2**25
+"""Largest number of observed values and actions of all episodes of a sample together."""
+MOST_PRODUCTS = 200_000
+"""Largest number of episodes times numbers of a step: what a search of many inputs takes long
+over."""
+EARLY_SHARE = 0.5
+"""Share of the sample that the first episodes keep for good."""
+
+
+class Past:
+    """The first episodes of a run, and an even sample of those that came after them.
+
+    The first ones stay, however long the run. A policy that has learned little tries every action
+    in every state, so its returns tell what each input does. Returns of a good policy are much
+    alike and hardly tell: with an even sample of all episodes, what was known after 2,000
+    episodes of Reacher was lost again after 10,000.
+
+    Of the later episodes every k-th is kept. Where there are too many, every second one leaves and
+    k doubles.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Number of episodes so far."""
+        self.stride = 1
+        self._early: list[FinishedEpisode] = []
+        self._later: list[FinishedEpisode] = []
+
+    @property
+    def episodes(self) -> list[FinishedEpisode]:
+        """The sample, from the oldest to the newest."""
+        return self._early + self._later
+
+    def add(self, episode: FinishedEpisode) -> None:
+        """Hear of a finished episode."""
+        width = episode.observations.shape[1] + episode.actions.shape[1]
+        most_episodes = min(MOST_EPISODES, max(MOST_PRODUCTS // width, 100))
+        most_steps = min(MOST_STEPS, MOST_NUMBERS // width)
+        if (
+            self.count == len(self._early)
+            and self.count + 1 <= EARLY_SHARE * most_episodes
+            and count_steps([*self._early, episode]) <= EARLY_SHARE * most_steps
+        ):
+            self._early.append(episode)
+        elif (self.count - len(self._early)) % self.stride == 0:
+            self._later.append(episode)
+        self.count += 1
+        while len(self._later) > 1 and (
+            len(self.episodes) > most_episodes or count_steps(self.episodes) > most_steps
+        ):
+            self._later, self.stride = self._later[::2], self.stride * 2
+
+    def state(self) -> dict[str, Any]:
+        counts = {"count": self.count, "stride": self.stride, "early": len(self._early)}
+        return {**counts, "episodes": pack(self.episodes)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.count, self.stride = int(state["count"]), int(state["stride"])
+        early, episodes = int(state["early"]), unpack(state["episodes"])
+        self._early, self._later = episodes[:early], episodes[early:]
+
+
+def count_steps(episodes: list[FinishedEpisode]) -> int:
+    """Number of steps of all episodes together."""
+    return sum(len(episode.actions) for episode in episodes)
+
+
+def pack(episodes: list[FinishedEpisode]) -> dict[str, Any]:
+    """Episodes as a few arrays, for a checkpoint."""
+    if not episodes:
+        return {}
+    return {
+        "observations": np.concatenate([episode.observations for episode in episodes]),
+        "actions": np.concatenate([episode.actions for episode in episodes]),
+        "lengths": np.array([len(episode.actions) for episode in episodes]),
+        "returns": np.array([episode.episode_return for episode in episodes]),
+        "terminated": np.array([float(episode.terminated) for episode in episodes]),
+    }
+
+
+def unpack(packed: dict[str, Any]) -> list[FinishedEpisode]:
+    """The inverse of `pack`."""
+    if not packed:
+        return []
+    stops = np.cumsum(packed["lengths"])
+    observations = np.split(packed["observations"], (stops + np.arange(1, len(stops) + 1))[:-1])
+    actions = np.split(packed["actions"], stops[:-1])
+    ends = zip(packed["returns"], packed["terminated"], strict=True)
+    return [
+        FinishedEpisode(np.array(seen), np.array(acted), float(total), bool(terminated))
+        for seen, acted, (total, terminated) in zip(observations, actions, ends, strict=True)
+    ]
+
 
 SETTINGS = ClosedFormSettings(
     order=2, final_basis=10, rough_basis=12, sample=10_000, rank=48, most_paired=40,
@@ -133,10 +228,7 @@ class Structure:
         return cls(model=model, masks=masks, **{name: state[name] for name in _FIELDS})
 
 
-_FIELDS = (
-    "kept", "effect", "first_variances", "variances", "noise", "floor", "sums", "rows", "state_at",
-    "weights", "constant",
-)  # fmt: skip
+_FIELDS = [each.name for each in fields(Structure) if each.name not in ("model", "masks")]
 
 
 def sum_episodes(structure: Structure, episodes: Sequence[FinishedEpisode]) -> Array:
@@ -277,16 +369,25 @@ def _make_structure(last: LastFit, model: EffectModel, edges: Array) -> Structur
     """Make the structure that the last fit found, with the sums of its episodes in the units of the
     data."""
     data, (selection, bank, *_) = last.data, last.found
+    features = [bank[effect] for effect in selection.effects]
     widths = np.array(selection.fit.sizes, np.int64)
-    scales = np.array([bank[effect].scale for effect in selection.effects])
+    scales = np.array([feature.scale for feature in features])
     effect = np.repeat(np.arange(len(widths)), widths)
-    sums, power = _sum_rows(last), np.zeros(len(effect))
-    if len(effect):
-        columns = [np.asarray(bank[e].columns, np.float64) for e in selection.effects]
-        power = (np.concatenate(columns, 1) ** 2).sum(0)
+    blocks = [np.asarray(feature.columns, np.float64) for feature in features]
+    # The sums of all episodes, from columns that are free of the constant. A reflection of the rows
+    # leaves their sums of products as they are. It turned the constant into a row of its own, in
+    # which a column is its average times the constant's length.
+    target = data.target * data.unit
+    rows = np.concatenate([np.zeros((len(target), 1)), target[:, None], *blocks], 1)
+    averages = [np.asarray(feature.average, np.float64) for feature in features]
+    first = np.concatenate([[1.0, data.mean * data.unit], *averages])
+    power = (rows[:, FIRST:] ** 2).sum(0)
+    rows[:, FIRST:] /= scales[effect]
+    first[FIRST:] /= scales[effect]
+    length = float(data.equations.constant @ data.equations.constant)
+    sums = rows.T @ rows + length * np.outer(first, first)
     kept = _choose_columns(power, effect)
     places = np.concatenate([np.arange(FIRST), FIRST + kept])
-    states = data.episodes.state_size
     variances = selection.fit.variances * (scales * data.unit) ** 2
     return Structure(
         model=model,
@@ -303,30 +404,9 @@ def _make_structure(last: LastFit, model: EffectModel, edges: Array) -> Structur
         constant=model.constant - float(model.centres @ model.weights),
         masks=(
             *((score > 0).astype(np.float64) for score in last.score_inputs()),
-            edges[:states],
-            edges[states:],
+            *np.split(edges, [data.episodes.state_size]),
         ),
     )
-
-
-def _sum_rows(last: LastFit) -> Array:
-    """The sums of all episodes, from columns that are free of the constant.
-
-    A reflection of the rows leaves their sums of products as they are. It turned the constant into
-    a row of its own, in which a column is its average times the constant's length.
-    """
-    data, (selection, bank, *_) = last.data, last.found
-    widths = np.array(selection.fit.sizes, np.int64)
-    scales = np.repeat([bank[effect].scale for effect in selection.effects], widths)
-    blocks = [np.asarray(bank[e].columns, np.float64) for e in selection.effects]
-    averages = [np.asarray(bank[e].average, np.float64) for e in selection.effects]
-    target = data.target * data.unit
-    rows = np.concatenate([np.zeros((len(target), 1)), target[:, None], *blocks], 1)
-    first = np.concatenate([[1.0, data.mean * data.unit], *averages])
-    rows[:, FIRST:] /= scales
-    first[FIRST:] /= scales
-    length = float(data.equations.constant @ data.equations.constant)
-    return np.asarray(rows.T @ rows + length * np.outer(first, first))
 
 
 def _choose_columns(power: Array, effect: IntArray) -> IntArray:
@@ -338,3 +418,76 @@ def _choose_columns(power: Array, effect: IntArray) -> IntArray:
         gone = np.cumsum(power[order]) < LEFT_OUT * power[mine].sum()
         kept.append(np.sort(order[~gone]))
     return np.concatenate(kept) if kept else np.zeros(0, np.int64)
+
+
+MOST_REGRESSED = 100_000
+WORK = 2e10
+"""Multiplications that the sums of one sample of steps may take."""
+_BLOCK = 8192
+
+
+class Regression:
+    """The masks of the dynamics: s' on (1, x, x^2), kept as sums.
+
+    An input stays a cause of s_j' if leaving it out costs more than BIC allows.
+    """
+
+    def __init__(self, states: int, actions: int) -> None:
+        self.states, self.inputs = states, states + actions
+        size = 1 + 2 * self.inputs
+        self.gram, self.cross = np.zeros((size, size)), np.zeros((size, states))
+        self.squares = np.zeros(states)
+
+    @property
+    def count(self) -> float:
+        """Number of steps so far."""
+        return float(self.gram[0, 0])
+
+    def add(self, values: Array, next_states: Array) -> None:
+        """Take in steps: (step, state and action), (step, state)."""
+        change = next_states - values[:, : self.states]
+        columns = np.hstack([np.ones((len(values), 1)), values, values**2])
+        self.gram += columns.T @ columns
+        self.cross += columns.T @ change
+        self.squares += (change**2).sum(0)
+
+    def find_edges(self) -> Array:
+        """(input, state) 1 where x_i is a cause of s_j': dropping it costs more than BIC allows.
+
+        Every state is a cause of itself: s' is s and a change.
+        """
+        count = max(self.count, 2.0)
+        scale = np.sqrt(np.maximum(np.diag(self.gram) / count, 1e-12))
+        gram = self.gram / np.outer(scale, scale) / count
+        # The ridge makes inputs that repeat each other harmless: their errors become large.
+        inverse = np.linalg.inv(gram + 1e-9 * np.eye(len(gram)))
+        cross = self.cross / scale[:, None] / count
+        weights = inverse @ cross
+        explained = (weights * cross).sum(0)
+        residual = np.maximum(self.squares / count - explained, 1e-9 * self.squares / count + 1e-12)
+        spread = np.maximum(np.diag(inverse), 1e-12)[:, None] * residual / count
+        strength = weights**2 / spread  # (column, state) squared t of each coefficient
+        linear, square = strength[1 : 1 + self.inputs], strength[1 + self.inputs :]
+        # Many coefficients are looked at: BIC's log n, and as much again for the search.
+        edges = np.maximum(linear, square) > 2 * np.log(count)
+        edges[: self.states] |= np.eye(self.states, dtype=bool)
+        return np.asarray(edges, np.float64)
+
+
+def find_edges(episodes: Iterable[FinishedEpisode], rng: np.random.Generator) -> Array:
+    """(input, state) the edges that a bounded sample of the steps of these episodes shows."""
+    episodes = list(episodes)
+    states, actions = episodes[0].observations.shape[1], episodes[0].actions.shape[1]
+    found = Regression(states, actions)
+    most = min(MOST_REGRESSED, WORK / len(found.gram) ** 2)
+    share = most / sum(len(episode.actions) for episode in episodes)
+    rows: list[Array] = []
+    for episode in episodes:
+        kept = rng.random(len(episode.actions)) < share
+        seen = episode.observations.astype(np.float64)
+        rows.append(np.hstack([seen[:-1], episode.actions, seen[1:]])[kept])
+    every = np.concatenate(rows)
+    for start in range(0, len(every), _BLOCK):
+        block = every[start : start + _BLOCK]
+        found.add(block[:, :-states], block[:, -states:])
+    return found.find_edges()

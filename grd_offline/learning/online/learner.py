@@ -15,20 +15,23 @@ from torch import Tensor
 
 from grd_offline.core.endings import Endings
 from grd_offline.core.graph import compact_closure, compact_one_hop
-from grd_offline.learning.agents.agent import Agent
+from grd_offline.learning.agents.agent import Ahead, PolicyBatch, ReplaySteps
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.agents.batch import Ahead, PolicyBatch, ReplaySteps
 from grd_offline.learning.online.closed_form import ClosedForm
-from grd_offline.learning.online.generative import Generative
-from grd_offline.learning.online.quadratic import Quadratic
 from grd_offline.learning.online.replay import FinishedEpisode, Replay, TrueRewards
-from grd_offline.learning.online.rrd import Rrd
-from grd_offline.learning.online.settings import Member, OnlineSettings
-from grd_offline.learning.online.sources import Delayed, Ircr, Oracle, RewardSource
+from grd_offline.learning.online.sources import (
+    Delayed,
+    Generative,
+    Ircr,
+    Oracle,
+    Quadratic,
+    RewardSource,
+    Rrd,
+)
 from grd_offline.learning.runs.run import RunLearner
-from grd_offline.networks.members.download import Download
-from grd_offline.networks.members.draws import Uniform
-from grd_offline.networks.members.nn import Masks
+from grd_offline.learning.settings import Member, OnlineSettings
+from grd_offline.networks.members.device import Download
+from grd_offline.networks.members.nn import Masks, Uniform
 
 Flags = NDArray[np.bool_]
 
@@ -40,8 +43,8 @@ class CompactStates:
         """`rule` is `closure`, all states from which a path leads to the reward, or `one_hop`."""
         self._find_causes = compact_closure if rule == "closure" else compact_one_hop
         self._masks: Masks | None = None
-        self._known: dict[int, tuple[Flags, Flags]] = {}
-        """For each member, the states that its compact state must hold, and that compact state."""
+        self._known: dict[tuple[int, bytes], Flags] = {}
+        """Compact states by member and by the states that they must hold."""
 
     def find(self, masks: Masks, signs: Sequence[Flags | None]) -> Flags:
         """(member, state) the compact states: the causes of the reward and of the `signs`.
@@ -54,20 +57,13 @@ class CompactStates:
             self._to_state = masks.state_to_state.numpy(force=True)
         wanted = np.ones(self._to_reward.shape, np.bool_)
         for place, sign in enumerate(signs):
-            if sign is not None:
-                wanted[place] = self._find_one(place, self._to_reward[place] | sign)
+            # Where nothing is known to matter, nothing is known not to matter either.
+            if sign is not None and (needed := self._to_reward[place] | sign).any():
+                key = place, needed.tobytes()
+                if key not in self._known:
+                    self._known[key] = self._find_causes(needed, self._to_state[place]) > 0
+                wanted[place] = self._known[key]
         return wanted
-
-    def _find_one(self, place: int, needed: Flags) -> Flags:
-        known = self._known.get(place)
-        if known is not None and np.array_equal(known[0], needed):
-            return known[1]
-        found = np.ones(len(needed), np.bool_)
-        # Where nothing is known to matter, nothing is known not to matter either.
-        if needed.any():
-            found = self._find_causes(needed, self._to_state[place]) > 0
-        self._known[place] = needed, found
-        return found
 
 
 STREAM = 0
@@ -105,10 +101,29 @@ class Learner(RunLearner):
         lowest, highest = (self.replay.send(bound) for bound in (low, high))
         self._centre, self._half = (highest + lowest) / 2, (highest - lowest) / 2
         self._seeds = [member.seed for member in members]
-        self.agent = self._make_agent(states, actions, is_discrete)
-        self.sources = self._make_sources()
-        for source in self.sources:
+        algorithm = find_algorithm(settings.backbone)
+        self.agent = algorithm.find_class(is_discrete=is_discrete)(
+            states,
+            actions,
+            seeds=self._seeds,
+            hidden=settings.hidden,
+            rates=self.replay.send(member.learning_rate for member in members),
+            discounts=self.replay.send(member.policy_discount for member in members),
+            target_rates=self.replay.send(member.target_rate for member in members),
+            centre_rates=self.replay.send(
+                member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
+            ),
+            normed=[bool(member.critic_norm) for member in members],
+            **algorithm.pick_settings(settings),
+        )
+        self.sources: list[RewardSource] = []
+        kinds = [member.kind for member in members]
+        for kind in dict.fromkeys(kinds):
+            first = kinds.index(kind)
+            where = slice(first, first + kinds.count(kind))
+            source = SOURCES[kind](where, self.replay, self.members[where], settings)
             source.names = names
+            self.sources.append(source)
         self._scale = 1 / np.broadcast_to(np.asarray(1 if sizes is None else sizes), (states,))
         self.mask = torch.ones((count, states), device=device) * self.replay.send(self._scale)
         """(member, state) what the policies' states are multiplied by: 0 hides a state."""
@@ -125,33 +140,6 @@ class Learner(RunLearner):
         self._rewards = [source.compute_rewards for source in self.sources]
         if self._capture:
             self.compile()
-
-    def _make_agent(self, states: int, actions: int, is_discrete: bool) -> Agent:
-        algorithm, members = find_algorithm(self.settings.backbone), self.members
-        return algorithm.find_class(is_discrete=is_discrete)(
-            states,
-            actions,
-            seeds=self._seeds,
-            hidden=self.settings.hidden,
-            rates=self.replay.send(member.learning_rate for member in members),
-            discounts=self.replay.send(member.policy_discount for member in members),
-            target_rates=self.replay.send(member.target_rate for member in members),
-            centre_rates=self.replay.send(
-                member.centre_rate if member.policy_discount == 1 else 0.0 for member in members
-            ),
-            normed=[bool(member.critic_norm) for member in members],
-            **algorithm.pick_settings(self.settings),
-        )
-
-    def _make_sources(self) -> list[RewardSource]:
-        sources: list[RewardSource] = []
-        kinds = [member.kind for member in self.members]
-        for kind in dict.fromkeys(kinds):
-            first = kinds.index(kind)
-            where = slice(first, first + kinds.count(kind))
-            about = self.members[where], self.settings
-            sources.append(SOURCES[kind](where, self.replay, *about))
-        return sources
 
     def add(self, member: int, episode: FinishedEpisode, truth: TrueRewards) -> None:
         """Take in a finished episode of a member. The truth goes to `oracle` alone."""
@@ -254,13 +242,10 @@ class Learner(RunLearner):
         later = torch.arange(valid.shape[2], device=valid.device)
         powers = self.agent.discounts.view(-1, 1, 1) ** later
         last = self.replay.take(steps.rows + counts - 1)
-        return rewards[..., 0], Ahead(
-            (rewards * powers * valid).sum(2),
-            rewards,
-            counts.to(rewards.dtype),
-            last.next_observations * self.mask.unsqueeze(1),
-            last.terminated,
-        )
+        total = (rewards * powers * valid).sum(2)
+        seen = last.next_observations * self.mask.unsqueeze(1)
+        ahead = Ahead(total, rewards, counts.to(rewards.dtype), seen, last.terminated)
+        return rewards[..., 0], ahead
 
     def _draw_steps(
         self, counter: Tensor
@@ -275,12 +260,8 @@ class Learner(RunLearner):
         uniform = self._uniform.draw(counter)
         noise = uniform[:, batch:].view(len(self.members), batch, self._noise_size)
         steps, mask = self.replay.draw_steps(uniform[:, :batch]), self.mask.unsqueeze(1)
-        seen = (
-            steps.observations * mask,
-            (steps.actions - self._centre) / self._half,
-            steps.next_observations * mask,
-        )
-        return steps, seen, noise
+        actions = (steps.actions - self._centre) / self._half
+        return steps, (steps.observations * mask, actions, steps.next_observations * mask), noise
 
     def compile(self, backend: str = "inductor") -> None:
         """Fuse what lies between matrix products; `backend` is one of torch.compile's."""
@@ -305,15 +286,8 @@ class Learner(RunLearner):
         for source in self.sources:
             source.close()
 
-    def count_skipped(self) -> NDArray[np.int64]:
-        """(member,) updates that were left out because they were not finite.
-
-        Of critics, actor and source the one counts that left out the most.
-        """
-        return self.begin_skipped().finish().astype(np.int64)
-
     def begin_skipped(self) -> Download:
-        """`count_skipped` without waiting for the device."""
+        """Count as `count_skipped` does: of critics, actor and source what left out the most."""
         sources = torch.cat([source.skipped for source in self.sources])
         return Download(torch.maximum(self.agent.count_skipped(), sources))
 
@@ -336,6 +310,7 @@ class Learner(RunLearner):
         """Go on from what `save_state` gave."""
         self.counter.copy_(state["counter"])
         self.agent.load_state(state["policy"])
+        self.replay.load_state(state["replay"])
         for source, part in zip(self.sources, state["sources"], strict=True):
             source.load_state(part)
         self.updates = int(state["updates"])
@@ -344,4 +319,3 @@ class Learner(RunLearner):
             endings.load_state(part)
         self.mask.copy_(state["mask"])
         self._seen = None
-        self.replay.load_state(state["replay"])

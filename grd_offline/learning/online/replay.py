@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.learning.agents.batch import ReplaySteps
-from grd_offline.networks.members.draws import to_index
+from grd_offline.learning.agents.agent import ReplaySteps
+from grd_offline.networks.members.nn import to_index
 
 
 class FinishedEpisode(NamedTuple):
@@ -98,10 +98,9 @@ class Replay:
         self.numbers = torch.zeros((*shape, 3), device=device)
         self.is_last = torch.zeros(shape, dtype=torch.bool, device=device)
         """(member, row) whether a step is the last one of its episode."""
-        places = torch.zeros((members, capacity), dtype=torch.int64, device=device)
-        self.places = places
-        self.episode_first = torch.zeros_like(places)
-        self.episode_lengths = torch.ones_like(places)
+        self.places = torch.zeros((members, capacity), dtype=torch.int64, device=device)
+        self.episode_first = torch.zeros_like(self.places)
+        self.episode_lengths = torch.ones_like(self.places)
         self.episode_returns = torch.zeros((members, capacity), device=device)
         # Where the oldest step and the oldest episode lie in their rings, and how many there are.
         self.step_rings = torch.zeros((2, members), dtype=torch.int64, device=device)
@@ -121,9 +120,8 @@ class Replay:
         lengths = [len(episode.actions) for _, episode in finished]
         most = min(self.limit, self.capacity)
         if lengths and max(lengths) > most:
-            raise ValueError(
-                f"replay: expected an episode of at most {most} steps, got {max(lengths)}"
-            )
+            reason = f"replay: expected an episode of at most {most} steps, got {max(lengths)}"
+            raise ValueError(reason)
         totals = dict.fromkeys((member for member, _ in finished), 0)
         for (member, _), length in zip(finished, lengths, strict=True):
             totals[member] += length
@@ -159,32 +157,35 @@ class Replay:
             numbers.append(own)
             is_last.append(times[:-1] == length - 1)
         episodes = [episode for _, episode in finished]
-        places = [self.upload(np.concatenate(part)) for part in (seen_at, acted_at, step_at, rows)]
-        seen, acted = (np.concatenate([one[part] for one in episodes]) for part in (0, 1))
-        self.observations.flatten(0, 1).index_copy_(0, places[0], self.upload(seen))
-        self.actions.flatten(0, 1).index_copy_(0, places[1], self.upload(acted))
-        self.numbers.flatten(0, 1).index_copy_(0, places[1], self.upload(np.concatenate(numbers)))
-        self.is_last.flatten().index_copy_(0, places[1], self.upload(np.concatenate(is_last)))
-        self.places.flatten().index_copy_(0, places[2], places[3])
+        seen, acted, step, row = (
+            self.upload(np.concatenate(part)) for part in (seen_at, acted_at, step_at, rows)
+        )
         whole = [
             (member * self.capacity + place, first, len(one.actions))
             for one, (member, first, _, place) in zip(episodes, spots, strict=True)
         ]
         at, firsts, lengths = self.upload(np.array(whole).T)
-        returns = self.upload(np.array([one.episode_return for one in episodes], np.float32))
-        self.episode_first.flatten().index_copy_(0, at, firsts)
-        self.episode_lengths.flatten().index_copy_(0, at, lengths)
-        self.episode_returns.flatten().index_copy_(0, at, returns)
+        returns = np.array([one.episode_return for one in episodes], np.float32)
+        for target, where, values in (
+            (self.observations, seen, np.concatenate([one.observations for one in episodes])),
+            (self.actions, acted, np.concatenate([one.actions for one in episodes])),
+            (self.numbers, acted, np.concatenate(numbers)),
+            (self.is_last, acted, np.concatenate(is_last)),
+            (self.places, step, row),
+            (self.episode_first, at, firsts),
+            (self.episode_lengths, at, lengths),
+            (self.episode_returns, at, returns),
+        ):
+            sent = values if isinstance(values, Tensor) else self.upload(values)
+            target.flatten(0, 1).index_copy_(0, where, sent)
 
     def _publish(self) -> None:
-        books = self.layouts
         numbers = [
-            [[book.step_head for book in books], [book.steps for book in books]],
-            [[book.episode_head for book in books], [book.episodes for book in books]],
+            (one.step_head, one.steps, one.episode_head, one.episodes) for one in self.layouts
         ]
-        sent = self.upload(np.array(numbers))
-        self.step_rings.copy_(sent[0])
-        self.episode_rings.copy_(sent[1])
+        sent = self.upload(np.array(numbers).T)
+        self.step_rings.copy_(sent[:2])
+        self.episode_rings.copy_(sent[2:])
 
     def send(self, values: Any) -> Tensor:
         """The numbers as a tensor on the device."""
@@ -207,17 +208,10 @@ class Replay:
     def take(self, rows: Tensor) -> ReplaySteps:
         """The steps in some rows (member, batch)."""
         places = rows + self._bases
-        observations = self.observations.flatten(0, 1)
-        numbers = self.numbers.flatten(0, 1)[places]
-        return ReplaySteps(
-            observations[places],
-            self.actions.flatten(0, 1)[places],
-            observations[places + 1],
-            numbers[..., 0],
-            numbers[..., 1],
-            numbers[..., 2],
-            rows,
-        )
+        observations, actions = self.observations.flatten(0, 1), self.actions.flatten(0, 1)
+        seen, acted, following = observations[places], actions[places], observations[places + 1]
+        terminated, delivered, returns = self.numbers.flatten(0, 1)[places].unbind(-1)
+        return ReplaySteps(seen, acted, following, terminated, delivered, returns, rows)
 
     def follow(self, rows: Tensor, count: int) -> tuple[ReplaySteps, Tensor]:
         """Take `count` steps in a row, from the steps in some rows (member, batch) on.
@@ -314,15 +308,15 @@ class Replay:
             getattr(self, name)[:, : part.shape[1]] = part.to(self.device)
         for layout, kept in zip(self.layouts, state["books"], strict=True):
             layout.load_state(kept)
-        self._find_last()
-        self._publish()
-
-    def _find_last(self) -> None:
-        """Find the last step of every episode anew, from where the episodes lie."""
+        # The last step of every episode is found anew, from where the episodes lie.
         is_last = np.zeros(self.is_last.shape, np.bool_)
         for member, layout in enumerate(self.layouts):
             is_last[member, [first + length - 1 for first, length in layout.spans]] = True
         self.is_last.copy_(torch.from_numpy(is_last))
+        self._publish()
+
+
+_COUNTS = "step_head", "steps", "episode_head", "episodes", "next_row", "longest", "highest"
 
 
 class _Layout:
@@ -380,8 +374,3 @@ class _Layout:
         for name in _COUNTS:
             setattr(self, name, int(state[name]))
         self.spans = deque((int(first), int(length)) for first, length in state["spans"])
-
-
-_COUNTS = (
-    "step_head", "steps", "episode_head", "episodes", "next_row", "longest", "highest",
-)  # fmt: skip

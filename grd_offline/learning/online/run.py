@@ -1,31 +1,75 @@
-"""A run of `train-online`: collection and updates in turn.
+"""Training online: a run of collection and updates in turn, its folder, and `train_online`.
 
     warm-up: random actions until `warmup` steps
     then, again and again: `round_steps` steps of every member, `round_updates` updates of all
 
 With `overlap` the workers collect the next round during the updates, with the policies as they
-were before. Only finished episodes enter the replay.
+were before. Only finished episodes enter the replay. The folder is written while the run trains:
+
+settings.json                   settings, members, versions, the command
+log.csv                         every 1,000 steps: losses, training returns, correlation
+evaluations.csv                 every evaluation of every member
+checkpoint.pt                   to go on from
+tensorboard/                    the same numbers, where TensorBoard is installed
+members/NAME/policies/          step-000010000/, ..., best/: for `collect --policy`
+members/NAME/reward_model/      as it was at the best evaluation: for `RewardModel.load`
+members/NAME/masks/             step-000010000.json, ...: the graph over time
+members/NAME/episodes/          step-000010000.csv, ...: reward found and true, per step
+
+A run goes on from a checkpoint, bit for bit on the same machine. It holds tensors and plain Python
+values only and is loaded as such: no code from the file runs. It is written all or nothing, so a
+run killed at any moment finds the last one whole.
 """
 
+import os
+import shlex
+import shutil
 import time
+import weakref
+import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from grd_offline.core.observer import NOBODY, Observer
+from grd_offline.core.errors import DataError
+from grd_offline.core.observer import NOBODY, Observer, Observers, Warn
 from grd_offline.core.statistics import pearson
+from grd_offline.core.words import format_bytes
+from grd_offline.io.files import results as run_files
+from grd_offline.io.files.models import REWARD_FOLDER
+from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.files.storage import lock_folder, make_folder, replace_file
 from grd_offline.learning.agents.algorithms import find_algorithm
+from grd_offline.learning.fleet.environment import VectorEnvironment
 from grd_offline.learning.fleet.fleet import Fleet, Round
 from grd_offline.learning.online.learner import Learner
 from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards, separate_truth
-from grd_offline.learning.online.settings import Member, OnlineSettings
-from grd_offline.learning.runs.run import CHECK_EVERY, CHUNK, Evaluation, Measures, Run
-from grd_offline.networks.members.download import Download
+from grd_offline.learning.runs.process import choose_device, choose_workers, prepare_process
+from grd_offline.learning.runs.run import (
+    CHECK_EVERY,
+    CHUNK,
+    LOG_EVERY,
+    Evaluation,
+    Measures,
+    Run,
+    RunFolder,
+    TrainingResult,
+    Writer,
+)
+from grd_offline.learning.settings import DISCRETE, MANY_STATES, Member, OnlineSettings
+from grd_offline.networks.members.device import Download
+from grd_offline.networks.members.nn import EDGES
+from grd_offline.rewards.contract import RewardFunction
+from grd_offline.rewards.model import RewardModel
+from grd_offline.worlds.environments import resolve_environment_id
 
 PARTS = ("collecting", "taking_in", "updating", "evaluating", "logging")
 """Parts of the time of a run, apart from those of the sources."""
@@ -85,11 +129,22 @@ class OnlineRun(Run):
             observer=observer,
         )
         try:
-            self.learner = self._make_learner(self.fleet, device)
+            self.learner = Learner(
+                settings,
+                self.members,
+                states=self.fleet.observation_size,
+                low=self.fleet.low,
+                high=self.fleet.high,
+                step_limit=self.fleet.step_limit,
+                device=torch.device(device),
+                sizes=self.fleet.state_sizes if settings.scale_states else None,
+                names=self.fleet.dimension_names,
+                is_discrete=self.fleet.is_discrete,
+            )
         except BaseException:
             self.fleet.close()
             raise
-        self.spec = self.fleet.spec
+        self.spec, self.title = self.fleet.spec, self.fleet.environment
         self.rounds = 0
         """Number of finished rounds. Each is `round_steps` steps of every member."""
         self.unfinished = [Unfinished() for _ in range(len(self.members) * settings.environments)]
@@ -108,20 +163,6 @@ class OnlineRun(Run):
         self._updates_left = 0
         """Number of updates that the last round still needs: a stop does not wait for them."""
 
-    def _make_learner(self, fleet: Fleet, device: str) -> Learner:
-        return Learner(
-            self.settings,
-            self.members,
-            states=fleet.observation_size,
-            low=fleet.low,
-            high=fleet.high,
-            step_limit=fleet.step_limit,
-            device=torch.device(device),
-            sizes=fleet.state_sizes if self.settings.scale_states else None,
-            names=fleet.dimension_names,
-            is_discrete=fleet.is_discrete,
-        )
-
     def close(self) -> None:
         super().close()
         self.learner.close()
@@ -129,10 +170,6 @@ class OnlineRun(Run):
     @property
     def step(self) -> int:
         return self.rounds * self.settings.round_steps
-
-    @property
-    def title(self) -> str:
-        return self.fleet.environment
 
     @property
     def phase(self) -> str:
@@ -248,9 +285,6 @@ class OnlineRun(Run):
         self._actors = None
         return f"given up: the steps since {self.step:,}, and any evaluation"
 
-    def _keep_last(self) -> None:
-        """A checkpoint holds the policies."""
-
     @contextmanager
     def _timing(self, name: str) -> Iterator[None]:
         begun, outer = time.perf_counter(), self._counted
@@ -266,9 +300,9 @@ class OnlineRun(Run):
 
     def count_seconds(self) -> dict[str, float]:
         """Seconds of this process so far, by what it did or waited for."""
-        parts = [source.count_seconds() for source in self.learner.sources]
-        names = dict.fromkeys(name for part in parts for name in part)
-        work = {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+        work: Counter[str] = Counter()
+        for source in self.learner.sources:
+            work.update(source.count_seconds())
         return {**self.seconds, **work}
 
     def _evaluate(self) -> None:
@@ -306,13 +340,9 @@ class OnlineRun(Run):
                     open_.actions.append(collected.actions[number, rows])
                     open_.rewards.append(collected.rewards[number, rows])
                 if stop > start and ends[stop - 1]:
+                    last = collected.next_observations[number, stop - 1 : stop]
                     episode, truth = separate_truth(
-                        np.concatenate(
-                            [
-                                *open_.observations,
-                                collected.next_observations[number, stop - 1 : stop],
-                            ]
-                        ),
+                        np.concatenate([*open_.observations, last]),
                         np.concatenate(open_.actions),
                         np.concatenate(open_.rewards),
                         bool(collected.terminations[number, stop - 1]),
@@ -329,10 +359,9 @@ class OnlineRun(Run):
         The function that comes back waits for the device. It gives them with the true ones.
         """
         last_ones = list(self.last_episodes)
-        parts = [
-            source.begin_predictions([one and one[0] for one in last_ones[source.members]])
-            for source in self.learner.sources
-        ]
+        seen = [one and one[0] for one in last_ones]
+        sources = self.learner.sources
+        parts = [source.begin_predictions(seen[source.members]) for source in sources]
 
         def finish() -> list[Both | None]:
             found = [predicted for part in parts for predicted in part()]
@@ -380,7 +409,7 @@ class OnlineRun(Run):
             "updates_left": self._updates_left,
             "collected": None if self._collected is None else self._collected._asdict(),
             "unfinished": [vars(episode) for episode in self.unfinished],
-            "last_episodes": [_join_truth(*last) if last else None for last in self.last_episodes],
+            "last_episodes": [last and _join_truth(*last) for last in self.last_episodes],
             "fleet": self.fleet.state(),
             "learner": self.learner.save_state(),
         }
@@ -407,3 +436,595 @@ def _join_truth(episode: FinishedEpisode, truth: TrueRewards) -> dict[str, Any]:
     kept = episode._asdict()
     del kept["episode_return"]
     return {**kept, "rewards": truth.rewards}
+
+
+NAME = "checkpoint.pt"
+FORMAT = "grd-offline checkpoint"
+VERSION = 2
+MOST_PARTS = 10**6
+"""Largest number of tensors, numbers and lists in a checkpoint. Real ones have thousands."""
+
+
+def take_checkpoint(run: OnlineRun, extra: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the run's state in memory; `extra` is handed back by `load_checkpoint`."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "members": [member.name for member in run.members],
+        "settings": run.settings.to_json(),
+        "threads": torch.get_num_threads(),
+        "torch": str(torch.__version__),
+        "run": _to_plain(run.state()),
+        "extra": _to_plain(extra),
+    }
+
+
+def write_checkpoint(contents: dict[str, Any], folder: Path) -> None:
+    """Write what `take_checkpoint` gave. The run may go on meanwhile."""
+    with replace_file(folder / NAME) as output:
+        torch.save(contents, output)
+
+
+def load_checkpoint(run: OnlineRun, folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Restore the saved state. Returns `extra`, and why the run may not go on exactly."""
+    path = folder / NAME
+    with folder_errors(path, "does not fit this run"):
+        contents = _read(path)
+        names = [member.name for member in run.members]
+        if (found := contents["members"]) != names:
+            raise DataError(f"expected members {names}, got {found!r:.200}", file=path)
+        try:
+            gaps = run.load_state(contents["run"])
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(str(error).splitlines()[0] if str(error) else "state") from error
+        now = {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
+        changed = [
+            f"{name} was {contents[name]} and is {value}: going on, but not bit for bit"
+            for name, value in now.items()
+            if contents[name] != value
+        ]
+        lost = [f"{gap}; the episode is lost: going on, but not bit for bit" for gap in gaps]
+        return contents["extra"], changed + lost
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a checkpoint and check its format, version and sizes."""
+    if not path.is_file():
+        text = "no checkpoint here, the run cannot continue: begin anew in another folder (--out)"
+        raise DataError(text, file=path)
+    _check_archive(path)
+    try:
+        contents = torch.load(path, map_location="cpu", weights_only=True)
+        plain = _from_plain(contents, [MOST_PARTS])
+    except Exception as error:  # torch raises whatever its reader meets, with advice of its own
+        if isinstance(error, MemoryError):
+            raise
+        reason = "damaged, or holds more than tensors and plain values"
+        raise DataError(f"not a checkpoint: {reason}", file=path) from error
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+        raise DataError("not a checkpoint of grd-offline", file=path)
+    if (version := plain.get("version")) != VERSION:
+        raise DataError(f"expected version {VERSION}, got {version!r:.40}", file=path)
+    return plain
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse an archive that unpacks to more than its size: torch does not compress."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            declared = sum(entry.file_size for entry in archive.infolist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise DataError("not a checkpoint: damaged, or of another kind", file=path) from error
+    if declared > path.stat().st_size:
+        reason = f"not a checkpoint: declares {declared:,} bytes, more than the file has"
+        raise DataError(reason, file=path)
+
+
+_ARRAY = "array"
+
+
+def _to_plain(value: Any) -> Any:
+    """Copy arrays as marked tensors and tuples as lists, which a safe loader takes."""
+    if isinstance(value, np.ndarray):
+        numbers = value.view(np.int64) if value.dtype == np.uint64 else value
+        return {_ARRAY: torch.from_numpy(np.array(numbers)), "dtype": str(value.dtype)}
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {str(name): _to_plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, str):  # a member of an enumeration is more than plain text
+        return str(value)
+    return value
+
+
+def _from_plain(value: Any, parts_left: list[int]) -> Any:
+    """The inverse. Endless repetitions, and tensors larger than their numbers, are refused."""
+    parts_left[0] -= 1
+    if parts_left[0] < 0:
+        raise ValueError(f"more than {MOST_PARTS} parts")
+    if isinstance(value, Tensor):
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise ValueError("a tensor that is larger than its numbers")
+        return value
+    if isinstance(value, dict):
+        if _ARRAY in value:
+            numbers = _from_plain(value[_ARRAY], parts_left).numpy()
+            return numbers.view(np.uint64) if value["dtype"] == "uint64" else numbers
+        return {name: _from_plain(part, parts_left) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_from_plain(part, parts_left) for part in value]
+    return value
+
+
+def check_space(run: OnlineRun, folder: Path, warn: Warn) -> None:
+    """Tell in time if the disk will be full. The last checkpoint stays until the next is whole."""
+    rows = len(run.members) * min(run.total, run.settings.replay)
+    size = 4 * rows * (run.fleet.observation_size + run.spec.action_size)
+    free = shutil.disk_usage(folder).free
+    if 2 * size > free:
+        warn(
+            f"{folder}: {format_bytes(free)} are free, but checkpoints will grow to "
+            f"{format_bytes(size)}, and each needs room beside the one before it"
+        )
+
+
+def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
+    return (Path(folder) / NAME).is_file()
+
+
+CHECKPOINT_SECONDS = 600.0
+LOG_COLUMNS = (
+    "step", "seconds", "member", "group", "seed", "updates", "training_return", "correlation",
+    "critic_loss", "actor_loss", "temperature", "reward_loss", "dynamics_loss", "sparsity_loss",
+    "skipped", *(f"{name}_seconds" for name in (*PARTS, "solving", "searches")),
+)  # fmt: skip
+BOARD = {
+    run_files.LOG_FILE: LOG_COLUMNS[6 : -len(PARTS) - 2],
+    run_files.EVALUATIONS_FILE: ("mean_return", "correlation", "edges_on", "compact_states"),
+}
+"""The columns that TensorBoard shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Moment:
+    """The state of each member at the beginning of an evaluation."""
+
+    correlations: np.ndarray
+    compact: np.ndarray
+    policy_mask: np.ndarray
+    functions: list[RewardFunction | None]
+    masks: list[dict[str, np.ndarray] | None]
+
+
+class OnlineFolder(RunFolder):
+    """Hears of a run and writes its files."""
+
+    format = run_files.FORMAT
+    log_columns = LOG_COLUMNS
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._last_checkpoint = time.monotonic()
+        self._moments: dict[int, _Moment] = {}
+        self._rows = dict.fromkeys(self.tables, 0)
+        """Number of rows of each table. A resume looks whether they are still there."""
+        self._writer = Writer()
+        self._log: tuple[Download, Callable[[], list[dict[str, Any]]]] | None = None
+        """Rows of the log whose numbers are on their way from the device."""
+        self._board: Any = None
+        self._let_go: Callable[[], Any] = lambda: None
+
+    def _hint(self) -> str:
+        if has_checkpoint(self.path):
+            return "; to continue it: --resume"
+        return "; no checkpoint is there to continue from: choose another --out, or remove it"
+
+    def create(self, run: Run, **options: Any) -> None:
+        super().create(run, **options)
+        self._open_board(None)
+
+    def _describe_run(self, run: OnlineRun) -> dict[str, Any]:
+        names = run.fleet.dimension_names
+        return {"observation_names": list(names[0]), "action_names": list(names[1])}
+
+    def resume(self, run: OnlineRun) -> list[str]:
+        """Restore the last checkpoint. Returns why the run may not go on exactly."""
+        self.run = run
+        self._hold()
+        extra, warnings = load_checkpoint(run, self.path)
+        with folder_errors(self.path, "the checkpoint does not fit"):
+            self.best = {str(name): float(value) for name, value in extra["best"].items()}
+            self.seconds_before = float(extra["seconds"])
+            counts = {name: int(extra["rows"][name]) for name in self.tables}
+        self.logged = run.step // LOG_EVERY
+        for name, columns in self.tables.items():
+            rows = run_files.read_rows(self.path / name, run_files.LOG_BYTES)
+            # What came after the checkpoint comes again.
+            kept = [row for row in rows if int(row["step"]) <= run.step]
+            missing = counts[name] - len(kept)
+            if missing > 0:
+                warnings.append(
+                    f"{self.path / name}: {missing} rows are missing that were there when the "
+                    "checkpoint was written: the run continues without them"
+                )
+            run_files.start_table(self.path / name, columns, kept)
+            self._rows[name] = len(kept)
+        self._open_board(run.step + 1)
+        return warnings
+
+    def _hold(self) -> None:
+        """Keep other processes from writing here until `close`, or as long as this object lives."""
+        try:
+            lock = lock_folder(self.path)
+        except BlockingIOError:
+            raise DataError("another process is training in it", file=self.path) from None
+        self._let_go = weakref.finalize(self, lock.release)
+
+    def _open_board(self, purge_step: int | None) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return
+        folder = make_folder(self.path, "tensorboard")
+        self._board = SummaryWriter(str(folder), purge_step=purge_step)
+
+    def on_progress(self, stage: str, share: float) -> None:
+        """Begin a row of the log for each member now and then; write it when it is complete."""
+        run = self.run
+        if run.step // LOG_EVERY > self.logged:
+            self._write_log()
+            self.logged = run.step // LOG_EVERY
+            self._log = self._begin_log(run)
+        if self._log is not None and self._log[0].is_ready:
+            self._write_log()
+        if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
+            self._begin_checkpoint(run)
+
+    def save(self, run: Any) -> None:
+        """Write a checkpoint, and wait for it."""
+        self._begin_checkpoint(run)
+        self._writer.wait()
+
+    def _begin_checkpoint(self, run: Any) -> None:
+        """Copy the run's state; the training goes on while the copy is written."""
+        # An evaluation under way is finished first, and its files must be in the folder.
+        run.finish_evaluation()
+        self._write_log()
+        self._writer.wait()
+        extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
+        self._writer.submit(write_checkpoint, take_checkpoint(run, extra), self.path)
+        self._last_checkpoint = time.monotonic()
+
+    def on_start(self, work: Any) -> None:
+        """Keep what belongs to an evaluation: reward functions, masks, correlation."""
+        if not isinstance(work, Evaluation):
+            return
+        run: OnlineRun = self.run
+        predicted = run.begin_predictions()()
+        compact, seen = run.learner.compute_compact(), run.learner.mask.numpy(force=True) > 0
+        moment = _Moment(run.correlate(predicted), compact, seen, [], [])
+        for source in run.learner.sources:
+            found = source.find_masks()
+            edges = found and {
+                name: getattr(found, name).numpy(force=True).astype(np.uint8) for name in EDGES
+            }
+            for place in range(source.size):
+                moment.functions.append(source.export(place))
+                moment.masks.append(edges and {name: edges[name][place] for name in EDGES})
+        self._moments[run.step] = moment
+        names = [member.name for member in run.members]
+        self._writer.submit(self._write_moment, names, run.step, moment, predicted)
+
+    def _write_moment(
+        self, names: list[str], step: int, moment: _Moment, predicted: list[Any]
+    ) -> None:
+        every = zip(names, moment.masks, moment.compact, predicted, strict=True)
+        for name, masks, compact, both in every:
+            if masks is not None:
+                run_files.write_masks(self.path, name, step, masks, compact)
+            if both is not None:
+                run_files.write_episode(self.path, name, step, *both)
+
+    def on_result(self, run: Any, evaluation: Evaluation) -> None:
+        self._writer.submit(self._write_evaluation, run, evaluation)
+
+    def _write_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        super().on_result(run, evaluation)
+        del self._moments[evaluation.step]
+
+    def _describe_policy(self, run: OnlineRun, index: int, step: int) -> dict[str, Any]:
+        moment = self._moments[step]
+        masks = moment.masks[index]
+        return {
+            "correlation": _blank(moment.correlations[index]),
+            "edges_on": float(np.mean([np.mean(masks[name]) for name in EDGES])) if masks else "",
+            "compact_states": int(moment.compact[index].sum()),
+            "policy_states": int(moment.policy_mask[index].sum()),
+        }
+
+    def _write_log(self) -> None:
+        """Write the rows that have been begun, if any, and wait for what they need."""
+        if self._log is not None:
+            rows, self._log = self._log[1](), None
+            self._append(run_files.LOG_FILE, rows)
+
+    def _begin_log(self, run: OnlineRun) -> tuple[Download, Callable[[], list[dict[str, Any]]]]:
+        """Ask for the numbers of a moment. The function makes the rows of them.
+
+        The first that comes back is ready when the function would not wait for the device.
+        """
+        agent, updates = run.learner.agent, run.learner.updates
+        skipped, losses = run.learner.begin_skipped(), Download(agent.losses)
+        others = {name: Download(values) for name, values in agent.find_log_values().items()}
+        of_sources = [
+            (source, Download(source.losses))
+            for source in run.learner.sources
+            if source.losses is not None
+        ]
+        predicted = run.begin_predictions()
+        seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
+        rows = [
+            {
+                **self._describe_owner(member, run.step),
+                "updates": updates,
+                "training_return": "" if last is None else _blank(last[0].episode_return),
+                **seconds,
+            }
+            for member, last in zip(run.members, run.last_episodes, strict=True)
+        ]
+
+        def finish() -> list[dict[str, Any]]:
+            correlations = run.correlate(predicted())
+            for index, row in enumerate(rows):
+                row["correlation"] = _blank(correlations[index])
+                row |= _pick_losses(agent.loss_names, losses, index, updates)
+                row |= {name: float(values.finish()[index]) for name, values in others.items()}
+                row["skipped"] = int(skipped.finish()[index])
+                for source, own in of_sources:
+                    place = index - source.members.start
+                    if 0 <= place < source.size:
+                        row |= _pick_losses(source.loss_names, own, place, updates)
+            return rows
+
+        return Download(run.learner.counter), finish
+
+    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
+        super()._append(name, rows)
+        self._rows[name] += len(rows)
+        for row in rows if self._board is not None else ():
+            for column in BOARD[name]:
+                if row.get(column, "") != "":
+                    self._board.add_scalar(f"{column}/{row['member']}", row[column], row["step"])
+
+    def _save_best(self, run: OnlineRun, index: int, evaluation: Evaluation) -> None:
+        """Write the reward model of a member, as it was when its best evaluation began."""
+        member, moment = run.members[index], self._moments[evaluation.step]
+        function, masks = moment.functions[index], moment.masks[index]
+        if function is None:
+            return
+        observed, acted = run.fleet.dimension_names
+        masks = masks or {
+            "state_to_reward": np.ones(len(observed)),
+            "action_to_reward": np.ones(len(acted)),
+        }
+        correlation = float(moment.correlations[index])
+        model = RewardModel(
+            function=function,
+            observation_names=observed,
+            action_names=acted,
+            state_mask=masks["state_to_reward"].astype(np.int64),
+            action_mask=masks["action_to_reward"].astype(np.int64),
+            compact_mask=moment.compact[index].astype(np.int64),
+            about={
+                "environment": run.environment,
+                "member": member.name,
+                "step": evaluation.step,
+                "method": member.method,
+                "fit": member.fit,
+                "mean_return": self.best[member.name],
+                "correlation_last_episode": correlation if np.isfinite(correlation) else None,
+            },
+        )
+        model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
+
+    def close(self) -> None:
+        self._write_log()
+        self._writer.close()
+        if self._board is not None:
+            self._board.close()
+        self._let_go()
+
+
+def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
+    """The settings of a run, and the rest of its `settings.json`."""
+    contents = run_files.read_about(folder)
+    file = folder / run_files.SETTINGS_FILE
+    try:
+        with folder_errors(file, "settings do not fit"):
+            for name in ("device", "workers"):
+                if name not in contents:
+                    raise DataError("is missing", field=name)
+            given = dict(contents["settings"])
+            given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+            given["sets"] = {name: tuple(values) for name, values in given["sets"].items()}
+            return OnlineSettings(**given), contents
+    except DataError as error:
+        raise error.at(file=file) from None
+
+
+def _pick_losses(
+    names: Sequence[str], losses: Download, place: int, updates: int
+) -> dict[str, float | str]:
+    """The losses of one member, blank before the first update."""
+    values = losses.finish()[:, place].tolist() if updates else [""] * len(names)
+    return {f"{name}_loss": value for name, value in zip(names, values, strict=True)}
+
+
+def _blank(value: float) -> float | str:
+    return float(value) if np.isfinite(value) else ""
+
+
+def train_online(
+    environment: str,
+    out: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    workers: int | None = None,
+    observer: Observer = NOBODY,
+    command: Sequence[str] = (),
+    **settings: Any,
+) -> TrainingResult:
+    """Train agents that see only episode returns, and write the run into the folder `out`.
+
+    With several workers, the calling script needs `if __name__ == "__main__":` around its call,
+    because each worker imports the script. The function changes settings of the process: see
+    `grd_offline.learning.runs.process.prepare_process`.
+
+    Parameters
+    ----------
+    environment
+        The id of an environment, such as `Hopper`.
+    out
+        The folder of the run.
+    device
+        `auto`, `cpu` or `cuda`.
+    workers
+        The processes that step environments. None: one for each core, less one where there are
+        many, or one for each environment if there are more of these, up to two for each core.
+    observer
+        Hears of the run, and decides whether to stop: see `grd_offline.core.observer.Observer`.
+    command
+        Is written into the settings of the run.
+    **settings
+        The fields of `OnlineSettings`, for example `methods`, `fits`, `backbone`, `steps`, `seeds`
+        and `warmup`. Some defaults are others where actions are discrete: see
+        `grd_offline.learning.settings.DISCRETE`.
+
+    Returns
+    -------
+    TrainingResult
+        The evaluations, and where the policies are.
+
+    Examples
+    --------
+    >>> import grd_offline
+    >>> result = grd_offline.train_online(
+    ...     "Hopper", "runs/hopper", methods=("grd",), seeds=5
+    ... )  # doctest: +SKIP
+    >>> result.evaluations[-1]["mean_return"]  # doctest: +SKIP
+    3206.0
+    """
+    OnlineSettings(environment, **settings)  # what is wrong with them is told before anything else
+    device = choose_device(device)
+    resolve_environment_id(environment)
+    files = OnlineFolder(Path(out))
+    files.check_free()
+    chosen = complete_settings(environment, **settings)
+    workers = choose_workers(workers, len(chosen.make_members()) * chosen.environments)
+    prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
+    both = Observers([files, observer])
+    with OnlineRun(chosen, workers=workers, device=device, observer=both) as run:
+        files.create(run, command=command, workers=workers, device=device)
+        if chosen.warmup > run.total:
+            observer.on_warning(
+                f"nothing will be learned in {run.total:,} steps: the warm-up alone takes "
+                f"{chosen.warmup:,} (--warmup)"
+            )
+        check_space(run, files.path, observer.on_warning)
+        return _train(run, files, observer)
+
+
+def complete_settings(environment: str, **given: Any) -> OnlineSettings:
+    """The settings of a run, with the defaults for the actions and the size of the environment.
+
+    A backbone for the other kind of actions is refused.
+    """
+    limit = given.get("max_episode_steps")
+    made = VectorEnvironment(environment, given.get("env_args") or {}, limit)
+    made.close()
+    is_discrete = made.choices > 0
+    defaults = dict(DISCRETE) if is_discrete else {}
+    if made.observation_size >= MANY_STATES and given.get("round_steps", 2) % 2 == 0:
+        defaults["environments"] = 2
+    settings = OnlineSettings(environment, **{**defaults, **given})
+    algorithm = find_algorithm(settings.backbone)
+    settings = OnlineSettings(environment, **{**defaults, **algorithm.defaults, **given})
+    try:
+        algorithm.find_class(is_discrete=is_discrete)
+    except DataError as error:
+        raise DataError(f"{made.id}: {error}") from None
+    return settings
+
+
+def resume_online(
+    folder: str | os.PathLike[str],
+    *,
+    environment: str | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    observer: Observer = NOBODY,
+) -> TrainingResult:
+    """Continue a run of `train_online` from its last checkpoint.
+
+    Parameters
+    ----------
+    folder
+        The folder of the run, which keeps the settings that it began with.
+    environment
+        Confirms an environment whose id imports a Python module.
+    device, workers
+        As `train_online` has them. The default is what the run began with.
+    observer
+        Hears of the run, and decides whether to stop.
+
+    Returns
+    -------
+    TrainingResult
+        The evaluations, and where the policies are.
+
+    Examples
+    --------
+    >>> import grd_offline
+    >>> result = grd_offline.resume_online("runs/hopper")  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    chosen, rest = read_settings(folder)
+    # An id that imports a module is taken from the caller, never from a file alone.
+    stored, wrong = chosen.environment, None
+    if environment not in (None, stored):
+        wrong = (
+            f"is {stored}, not {environment}: a run continues with the settings that it began with"
+        )
+    elif ":" in stored and environment is None:
+        trust = f"if you trust it, add --env {shlex.quote(stored)}"
+        wrong = f"{stored} imports a Python module: {trust}"
+    if wrong is not None:
+        raise DataError(f"its environment {wrong}", file=folder)
+    device = choose_device(rest["device"] if device == "auto" else device)
+    workers = choose_workers(rest["workers"] if workers is None else workers)
+    files = OnlineFolder(folder)
+    prepare_process(device, batch=chosen.batch, hidden=chosen.hidden)
+    both = Observers([files, observer])
+    with OnlineRun(chosen, workers=workers, device=device, observer=both) as run:
+        for warning in files.resume(run):
+            observer.on_warning(warning)
+        return _train(run, files, observer)
+
+
+def _train(run: OnlineRun, files: OnlineFolder, observer: Observer) -> TrainingResult:
+    observer.on_start(files)
+    run.train()
+    files.save(run)
+    files.close()
+    result = files.make_result()
+    observer.on_result(files, result)
+    if run.restarts:
+        observer.on_warning(
+            f"unfinished episodes lost: {run.restarts} (a worker process died, or the environment "
+            "does not repeat itself)"
+        )
+    return result

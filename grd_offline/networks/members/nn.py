@@ -3,28 +3,25 @@
 Members are seeds, settings or bootstrap samples; none of them sees another. Only sizes go in here;
 training, devices and logs are elsewhere. Every forward is a pure function of tensors, without
 `.item()` and without shapes that depend on values, so that `torch.compile` and CUDA graphs can
-wrap it from outside. Noise comes from the generator that is passed in.
+wrap it from outside. Noise comes from the generator that is passed in, or from `Uniform`: numbers
+as a function of member, update and place, without any state but a counter.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn.functional import layer_norm, relu, silu
 
 if TYPE_CHECKING:
-    # Only for reading and for the test run, which checks them: no dependency in use.
     from jaxtyping import Float, Int
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": relu,
-    "silu": silu,
-    "tanh": torch.tanh,
-}
+_ACTIVATIONS: dict[str, Any] = {"relu": relu, "silu": silu, "tanh": torch.tanh}
 _ALIGNMENT = 8
 EDGES = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
@@ -58,7 +55,7 @@ class Stack(nn.Module):
         sizes: Sequence[int],
         *,
         activation: str = "relu",
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> None:
         super().__init__()
         if members < 1 or len(sizes) < 2 or min(sizes) < 1:
@@ -115,13 +112,11 @@ class Stack(nn.Module):
         """(network, row, output) the linear part of a layer."""
         if self.leaves is not None:
             pairs = [network[layer] for network in self.leaves]
+            if frozen:
+                pairs = [(weight.detach(), bias.detach()) for weight, bias in pairs]
+            triples = zip(hidden, pairs, strict=True)
             return torch.stack(
-                [
-                    torch.addmm(bias.detach(), rows, weight.detach())
-                    if frozen
-                    else torch.addmm(bias, rows, weight)
-                    for rows, (weight, bias) in zip(hidden, pairs, strict=True)
-                ]
+                [torch.addmm(bias, rows, weight) for rows, (weight, bias) in triples]
             )
         weight: Tensor = self.weights[layer]
         bias: Tensor = self.biases[layer]
@@ -187,7 +182,7 @@ class RewardNet(nn.Module):
         *,
         hidden: Sequence[int] = (256, 256),
         activation: str = "relu",
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> None:
         super().__init__()
         self.stack = Stack(
@@ -224,7 +219,7 @@ class PairRewardNet(nn.Module):
         inputs: int,
         *,
         features: int = 8,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> None:
         super().__init__()
         if min(members, inputs, features) < 1:
@@ -286,7 +281,7 @@ class DynamicsNet(nn.Module):
         embedding: int = 0,
         log_std_range: tuple[float, float] = (-7.0, 7.0),
         activation: str = "relu",
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> None:
         super().__init__()
         sizes = (states + actions + embedding, *hidden, 3 * mixtures)
@@ -336,7 +331,7 @@ class GraphMasks(nn.Module):
         *,
         start: float = 0.0,
         spread: float = 0.0,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> None:
         """`start` is psi_0 - psi_1 at first; `spread` the std of normal noise on each logit."""
         super().__init__()
@@ -358,19 +353,13 @@ class GraphMasks(nn.Module):
         pairs = (getattr(self, name).detach() for name in EDGES)
         return Masks(*((pair[..., 0] >= pair[..., 1]).to(pair.dtype) for pair in pairs))
 
-    def sample_reward(
-        self, copies: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "member copy input"]:
+    def sample_reward(self, copies: int, **how: Any) -> Float[Tensor, "member copy input"]:
         """`copies` samples of the masks into the reward, states and actions side by side."""
-        logits = torch.cat([self.state_to_reward, self.action_to_reward], 1)
-        return _sample(logits, copies, temperature, generator)
+        return _sample(torch.cat([self.state_to_reward, self.action_to_reward], 1), copies, **how)
 
-    def sample_dynamics(
-        self, copies: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "member copy input state"]:
+    def sample_dynamics(self, copies: int, **how: Any) -> Float[Tensor, "member copy input state"]:
         """`copies` samples of the masks into the next state, rows: states, then actions."""
-        logits = torch.cat([self.state_to_state, self.action_to_state], 1)
-        return _sample(logits, copies, temperature, generator)
+        return _sample(torch.cat([self.state_to_state, self.action_to_state], 1), copies, **how)
 
 
 def sample_edges(
@@ -388,7 +377,7 @@ def sample_edges(
 
 
 def draw_gumbel(
-    shape: Sequence[int], *, device: torch.device, generator: torch.Generator | None
+    shape: Sequence[int], *, device: torch.device, generator: Generator | None
 ) -> Tensor:
     """Standard Gumbel noise: -log(-log u)."""
     uniform = torch.rand(tuple(shape), device=device, generator=generator)
@@ -397,26 +386,82 @@ def draw_gumbel(
 
 
 def _sample(
-    logits: Tensor, copies: int, temperature: float, generator: torch.Generator | None
+    logits: Tensor, copies: int, *, temperature: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     shape = (logits.shape[0], copies, *logits.shape[1:])
     noise = draw_gumbel(shape, device=logits.device, generator=generator)
     return sample_edges(logits.unsqueeze(1).expand(shape), noise, temperature=temperature)
 
 
-def _uniform(
-    shape: tuple[int, ...], bound: float, generator: torch.Generator | None
-) -> nn.Parameter:
+def _uniform(shape: tuple[int, ...], bound: float, generator: Generator | None) -> nn.Parameter:
     return nn.Parameter((2 * torch.rand(shape, generator=generator) - 1) * bound)
 
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def build_members(build: Callable[[torch.Generator], Module], seeds: Sequence[int]) -> Module:
+def build_members(build: Callable[[Generator], Module], seeds: Sequence[int]) -> Module:
     """One module for all members, each started from its own seed as if it were alone."""
-    parts = [build(torch.Generator().manual_seed(seed)) for seed in seeds]
+    parts = [build(Generator().manual_seed(seed)) for seed in seeds]
     together = [dict(part.named_parameters()) for part in parts]
     for name, parameter in parts[0].named_parameters():
         parameter.data = torch.cat([part[name].detach() for part in together], 0)
     return parts[0]
+
+
+_GOLDEN = -7046029254386353131  # 2^64 divided by the golden ratio, as a signed number
+_FIRST = -4658895280553007687
+_SECOND = -7723592293110705685
+_BITS = 23  # so many, and a half added, are exact in a float: never 0, never 1
+
+
+class Uniform:
+    """`count` numbers per member and update, uniform in the open interval from 0 to 1.
+
+    Those of another `stream` or another update have nothing to do with these. A member's numbers
+    depend on its own seed alone, so it gets the same ones in a group as alone, and a run that is
+    resumed goes on where it stopped. They are made on the device, for all members at once, by
+    mixing 64-bit integers (SplitMix64).
+    """
+
+    def __init__(self, seeds: Sequence[int], count: int, *, stream: int, device: Any) -> None:
+        # Multiplied here once: inside a compiled kernel places are taken for 32-bit numbers.
+        self._places = (torch.arange(count) * _GOLDEN).to(device)
+        self._keys = _mix(torch.tensor(list(seeds)) * _GOLDEN + stream).to(device)
+
+    def draw(
+        self, counter: Int[Tensor, ""], part: slice = slice(None)
+    ) -> Float[Tensor, "member count"]:
+        """The numbers of an update, or some of them."""
+        keys = _mix(self._keys + counter * _GOLDEN)
+        bits = _shift(_mix(keys.unsqueeze(1) + self._places[part]), 64 - _BITS)
+        return (bits.to(torch.float32) + 0.5) * 2.0**-_BITS
+
+
+def to_normal(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Standard normal numbers: the inverse of the distribution function."""
+    return torch.erfinv(2 * uniform - 1) * math.sqrt(2)
+
+
+def to_gumbel(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Standard Gumbel numbers: -log(-log u)."""
+    return -torch.log(-torch.log(uniform))
+
+
+def to_index(
+    uniform: Float[Tensor, "member count"], sizes: Int[Tensor, "member"]
+) -> Int[Tensor, "member count"]:
+    """Whole numbers from 0 to each member's size - 1, all equally likely."""
+    index = (uniform.to(torch.float64) * sizes.unsqueeze(1)).to(torch.int64)
+    return torch.minimum(index, (sizes - 1).clamp_min(0).unsqueeze(1))
+
+
+def _mix(value: Tensor) -> Tensor:
+    value = (value ^ _shift(value, 30)) * _FIRST
+    value = (value ^ _shift(value, 27)) * _SECOND
+    return value ^ _shift(value, 31)
+
+
+def _shift(value: Tensor, places: int) -> Tensor:
+    """Shift right, filling up with zeros: the sign is a bit like any other."""
+    return (value >> places) & ((1 << (64 - places)) - 1)

@@ -7,11 +7,12 @@ slices of it: one operation steps everything, copies everything, saves everythin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from grd_offline.networks.members.device import restore
 from grd_offline.networks.members.nn import Stack
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Adam:
         self.skipped = torch.zeros((len(rates), 1), device=rates.device)
         self.ones = torch.ones(len(rates), device=rates.device)
         self._apply = adam_step
+        fixed = {"weight_decay": 0.0, "eps": EPSILON, "amsgrad": False, "maximize": False}
+        self._kernel: dict[str, Any] = {"beta1": betas[0], "beta2": betas[1], **fixed}
         self.wanted: list[Tensor] = list(flat.parameters)
         """The tensors whose gradients `apply` takes."""
         if not rates.is_cuda:
@@ -115,10 +118,9 @@ class Adam:
             self._find_pieces(modules, set(own_parameters))
 
     def _find_pieces(self, modules: Sequence[nn.Module], own: set[nn.Parameter]) -> None:
-        stacks = [m for module in modules for m in module.modules() if isinstance(m, Stack)]
         leaves: dict[nn.Parameter, list[Tensor]] = {}
-        for stack in stacks:
-            if stack.leaves is None:
+        for stack in (m for module in modules for m in module.modules()):
+            if not isinstance(stack, Stack) or stack.leaves is None:
                 continue
             for layer, pair in enumerate(zip(stack.weights, stack.biases, strict=True)):
                 for kind, parameter in enumerate(pair):
@@ -132,13 +134,10 @@ class Adam:
             self.wanted += leaves.get(parameter, [parameter])
             for row in rows:
                 is_leaf = parameter in leaves
-                piece = _Piece(
-                    self.flat.values[row, start:stop],
-                    self.first[row, start:stop],
-                    self.second[row, start:stop],
-                    wanted=first + row * is_leaf,
-                    row=None if is_leaf else row,
-                )
+                every = self.flat.values, self.first, self.second
+                values, means, squares = (numbers[row, start:stop] for numbers in every)
+                wanted, shared = first + row * is_leaf, None if is_leaf else row
+                piece = _Piece(values, means, squares, wanted, shared)
                 (self._own_pieces if parameter in own else self._pieces)[row].append(piece)
 
     def step(self, losses: Float[Tensor, "member"]) -> None:
@@ -151,17 +150,8 @@ class Adam:
         if not losses.is_cuda:
             self._step_by_row(gradients, losses)
             return
-        self._apply(
-            self.flat.values,
-            gradients,
-            losses,
-            self.first,
-            self.second,
-            self.steps,
-            self.skipped,
-            self.rates,
-            self._betas,
-        )
+        moments = self.first, self.second, self.steps, self.skipped
+        self._apply(self.flat.values, gradients, losses, *moments, self.rates, self._betas)
 
     def scale_rates(self, factor: float) -> None:
         """Multiply the rates that the optimiser started with; a recorded update follows."""
@@ -174,8 +164,7 @@ class Adam:
 
     def _list_rates(self) -> list[float]:
         """The rate of each member; a module with its own rate is the first, so the last is not."""
-        rates: list[float] = self.rates[:, -1].tolist()
-        return rates
+        return list(self.rates[:, -1].tolist())
 
     def _step_by_row(self, gradients: tuple[Tensor, ...], losses: Tensor) -> None:
         """Step on a CPU with the kernel of torch, which reads and writes each number once."""
@@ -186,7 +175,8 @@ class Adam:
         for row, (pieces, own) in enumerate(zip(self._pieces, self._own_pieces, strict=True)):
             parts = {id(piece): _pick(gradients, piece) for piece in (*own, *pieces)}
             good = every[row] and all(
-                finite[piece.wanted] or (piece.row is not None and _is_finite(parts[id(piece)]))
+                finite[piece.wanted]
+                or (piece.row is not None and bool(torch.isfinite(parts[id(piece)]).all()))
                 for piece in (*own, *pieces)
             )
             if not good:
@@ -202,21 +192,9 @@ class Adam:
     def _run_kernel(
         self, pieces: Sequence[_Piece], gradients: list[Tensor], step: Tensor, rate: float
     ) -> None:
-        torch._fused_adam_(
-            [piece.values for piece in pieces],
-            gradients,
-            [piece.first for piece in pieces],
-            [piece.second for piece in pieces],
-            [],
-            [step] * len(pieces),
-            lr=rate,
-            beta1=self._betas[0],
-            beta2=self._betas[1],
-            weight_decay=0.0,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-        )
+        values, steps = [piece.values for piece in pieces], [step] * len(pieces)
+        first, second = [piece.first for piece in pieces], [piece.second for piece in pieces]
+        torch._fused_adam_(values, gradients, first, second, [], steps, lr=rate, **self._kernel)
 
     def compile(self, backend: str) -> None:
         """Make one kernel of a step; for devices where that pays."""
@@ -227,17 +205,12 @@ class Adam:
         return {"values": self.flat.values, **{name: getattr(self, name) for name in names}}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        for name, value in self.state().items():
-            value.copy_(state[name])
+        restore(self.state(), state)
 
 
 def _pick(gradients: Sequence[Tensor], piece: _Piece) -> Tensor:
     gradient = gradients[piece.wanted]
     return (gradient if piece.row is None else gradient[piece.row]).reshape(-1)
-
-
-def _is_finite(gradient: Tensor) -> bool:
-    return bool(torch.isfinite(gradient).all())
 
 
 def step_together(optimisers: Sequence[Adam], losses: Float[Tensor, "member"]) -> None:

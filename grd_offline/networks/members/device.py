@@ -1,11 +1,13 @@
-"""Updates compiled, recorded as CUDA graphs and replayed."""
+"""Updates recorded as CUDA graphs, and numbers on their way from the device."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 WARM_UPS = 3
@@ -28,7 +30,10 @@ def record(
     states = [generator.get_state() for generator in generators]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
-    with compiling_every_size(), _without_remarks():
+    with compiling_every_size(), warnings.catch_warnings():
+        # What torch remarks on its own choices while it compiles, and on gradients that come from a
+        # `SideStream`, for which it waits.
+        warnings.filterwarnings("ignore", module=r"torch\._inductor|torch\.autograd\.graph")
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
@@ -54,15 +59,6 @@ def compiling_every_size() -> Iterator[None]:
     import torch._dynamo.config as config
 
     with config.patch(recompile_limit=MOST_SIZES):
-        yield
-
-
-@contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Hide what torch remarks on its own choices while it compiles, and on gradients that come
-    from a `SideStream`, for which it waits."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"torch\._inductor|torch\.autograd\.graph")
         yield
 
 
@@ -96,6 +92,15 @@ class SideStream:
             torch.cuda.current_stream().wait_stream(self._stream)
 
 
+def restore(own: dict[str, Any], given: dict[str, Any]) -> None:
+    """Overwrite each array in nested dictionaries with the one of the same name."""
+    for name, value in own.items():
+        if isinstance(value, dict):
+            restore(value, given[name])
+        elif value is not None:
+            value[...] = given[name]
+
+
 def find_tensors(state: Any) -> Iterator[Tensor]:
     """All tensors in nested dictionaries and lists."""
     if isinstance(state, Tensor):
@@ -103,3 +108,28 @@ def find_tensors(state: Any) -> Iterator[Tensor]:
     elif isinstance(state, dict | list | tuple):
         for part in state.values() if isinstance(state, dict) else state:
             yield from find_tensors(part)
+
+
+class Download:
+    """A tensor as it is after all that the device has been told to do so far."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        if tensor.device.type != "cuda":
+            self._copy = tensor.detach().clone()
+            return
+        self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        self._copy.copy_(tensor.detach(), non_blocking=True)
+        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._event.record()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `finish` would not wait."""
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def finish(self) -> NDArray[np.float32]:
+        """Wait for the numbers. The array belongs to the caller."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._copy.numpy()

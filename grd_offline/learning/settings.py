@@ -1,15 +1,24 @@
-"""The settings of `train-online`, and the members of a run that follow from them."""
+"""The settings of `collect`, `train-online` and `train-offline`, and the members of their runs.
+
+Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import (
     COUNT,
+    LARGEST_COUNT,
+    LARGEST_STEP_LIMIT,
     RATE,
     SHARE,
     Setting,
@@ -17,12 +26,153 @@ from grd_offline.core.settings import (
     describe_settings,
     setting,
 )
-from grd_offline.learning.agents.algorithms import list_online
-from grd_offline.learning.runs.member import RunMember, env_args_setting
+from grd_offline.core.threads import count_cores
+from grd_offline.learning.agents import EXPLORATIONS
+from grd_offline.learning.agents.algorithms import list_offline, list_online
 from grd_offline.methods.registry import list_fits, list_names
 
 if TYPE_CHECKING:
     from grd_offline.networks.losses import SparsityWeights
+
+
+def env_args_setting() -> Any:
+    """The setting that has the arguments of an environment."""
+    return setting(
+        None,
+        "Argument of the environment. The value is JSON or text. This option can be repeated.",
+        factory=dict,
+        option="--env-arg",
+    )
+
+
+class RunMember(ABC):
+    """One of the policies that are trained side by side."""
+
+    seed: int
+
+    @property
+    @abstractmethod
+    def group(self) -> str:
+        """The name without the seed. Members of a group differ by their seed alone."""
+
+    @property
+    def name(self) -> str:
+        """The name of the member, and of its folder."""
+        return f"{self.group}-seed{self.seed}"
+
+
+POLICY_NOISES = ("deterministic", "sampled")
+OF_TRAINED_POLICIES = ("checkpoints", "policy_noise", "random_share", "switch_every")
+"""Settings that only trained policies have a use for."""
+
+REAL_DATA = ("bike-days", "bike-windows", "flights", "a320")
+"""Real data that `grd_offline.learning.collecting.real_data` can make."""
+
+
+@dataclass(frozen=True)
+class CollectSettings(Settings):
+    """Settings of `collect`. All of them except `workers` determine the data."""
+
+    environment: str = setting(
+        MISSING,
+        "Gymnasium id of the environment. A name without a version means the latest version.",
+        option="--env",
+    )
+    env_args: Mapping[str, Any] = env_args_setting()
+    episodes: int = setting(100, "Number of episodes.", at_least=1)
+    first_episode: int = setting(
+        0,
+        "Number of the first episode. Episodes with the same seed and number are the same, so that "
+        "a collection can be continued or divided.",
+        at_least=0,
+        at_most=LARGEST_COUNT,
+    )
+    policy: str = setting(
+        "explore",
+        "Policy that acts. random draws every action independently. explore moves in another way "
+        "in each episode: with noise, with drifting noise or with a gait. RUN is the folder of a "
+        "training run, of one of its members, or of one policy.",
+    )
+    checkpoints: str = setting(
+        "best",
+        "Policies of RUN to use. FIRST and LAST are numbers of training steps. Each episode draws "
+        "one of these policies at random.",
+    )
+    policy_noise: str = setting(
+        "sampled",
+        "Whether the policies of RUN act with the noise that they explored with.",
+        names=POLICY_NOISES,
+    )
+    random_share: float = setting(
+        0.0, "Fraction of the episodes that act at random instead of with a policy of RUN.", **SHARE
+    )
+    switch_every: int | None = setting(
+        None,
+        "Draw another policy of RUN after this number of steps. By default, one policy acts in the "
+        "whole episode.",
+        at_least=1,
+    )
+    seed: int = setting(0, "Random seed. The same seed gives the same data.", at_least=0)
+    workers: int = setting(
+        None,
+        "Number of processes that step environments. The default is one for each core.",
+        at_least=1,
+        factory=count_cores,
+    )
+    delay: int | str = setting(
+        "end",
+        "When the reward is delivered: at the end of the episode, or every K steps and at the end.",
+    )
+    discount: float = setting(
+        1.0,
+        "Discount factor of the rewards within a delivered sum. The steps are counted from the "
+        "start of the episode.",
+        **RATE,
+    )
+    keep_true_rewards: bool = setting(
+        False,
+        "Also store the true reward of each step, so that a decomposition can be compared with it.",
+    )
+    max_episode_steps: int | None = setting(
+        None,
+        "Truncate episodes after this number of steps. The default is the limit of the "
+        "environment, or 1000 if it has none.",
+        at_least=1,
+        at_most=LARGEST_STEP_LIMIT,
+    )
+
+    def __post_init__(self) -> None:
+        from grd_offline.learning.agents.actors import check_checkpoints
+
+        super().__post_init__()
+        _check_delay(self.delay)
+        if self.policy not in EXPLORATIONS and not Path(self.policy).is_dir():
+            raise DataError(
+                f"expected {', '.join(EXPLORATIONS)} or the folder of a policy or a training run, "
+                f"got {self.policy!r}",
+                field="policy",
+            )
+        check_checkpoints(self.checkpoints)
+        described = describe_settings(CollectSettings)
+        for name in OF_TRAINED_POLICIES:
+            if self.policy in EXPLORATIONS and getattr(self, name) != described[name].default:
+                reason = f"expected a trained policy to go with it, got {self.policy}"
+                raise DataError(reason, field=name)
+        try:
+            json.dumps(dict(self.env_args), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"expected plain JSON values: {error}", field="env_args") from None
+
+
+def _check_delay(delay: object) -> None:
+    is_whole = isinstance(delay, int) and not isinstance(delay, bool)
+    if delay != "end" and not (is_whole and isinstance(delay, int) and 1 <= delay <= LARGEST_COUNT):
+        raise DataError(
+            f'expected "end" or a whole number of at least 1 and at most {LARGEST_COUNT:,}, got '
+            f"{delay!r:.40}",
+            field="delay",
+        )
+
 
 METHODS, FITS = list_names(online=True), list_fits(online=True)
 COMPACT = ("closure", "one_hop")
@@ -92,6 +242,7 @@ the updates."""
 MOST_LAYERS, MOST_WIDTH = 16, 2**14
 _ANY: dict[str, Any] = {"at_least": 0, "at_most": 2**63}
 _ROUND: dict[str, Any] = {"at_least": 1, "at_most": 10**6}
+_WIDTH: dict[str, Any] = {"at_least": 1, "at_most": MOST_WIDTH}
 
 
 @dataclass(frozen=True)
@@ -152,16 +303,10 @@ class OnlineSettings(Settings):
         1_000_000, "Number of steps that the replay holds (paper).", at_least=1, at_most=2**32
     )
     hidden: tuple[int, ...] = setting(
-        (256, 256),
-        "Widths of the hidden layers of every network (paper).",
-        at_least=1,
-        at_most=MOST_WIDTH,
+        (256, 256), "Widths of the hidden layers of every network (paper).", **_WIDTH
     )
     critic_width: int = setting(
-        512,
-        "Width of the hidden layers of the critics of CrossQ (2048 in its paper).",
-        at_least=1,
-        at_most=MOST_WIDTH,
+        512, "Width of the hidden layers of the critics of CrossQ (2048 in its paper).", **_WIDTH
     )
     learning_rate: float = setting(
         3e-4,
@@ -327,3 +472,129 @@ def _name_number(value: float) -> str:
     """The number as text: short if that is the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
+
+
+SOURCES = ("relabelled", "observed", "true")
+"""Rewards that a file may hold: those of a decomposition, the delayed ones, the true ones."""
+JUDGED = ("grd", "uniform", "ircr", "rrd")
+"""Methods that `judge` compares by default."""
+_WEIGHT: dict[str, Any] = {"above": 0, "at_most": 10**6}
+MOST_SEEDS = 1000
+MOST_BATCH = 65_536
+SEEDS_END = 2**60
+"""Seeds are smaller than this: networks are seeded with four times the seed."""
+
+
+@dataclass(frozen=True)
+class OfflineMember(RunMember):
+    """One of the policies that are trained side by side."""
+
+    source: str
+    seed: int
+
+    @property
+    def group(self) -> str:
+        return self.source
+
+
+@dataclass(frozen=True)
+class OfflineSettings(Settings):
+    """Everything that decides what a run does, apart from the data and the machine."""
+
+    rewards: tuple[str, ...] = setting(
+        ("relabelled",),
+        "Rewards that the policies learn from. relabelled: the rewards of a decomposition. "
+        "observed: the delayed rewards. true: the rewards that collect --keep-true-rewards "
+        "stores. Each source is trained with every seed.",
+    )
+    environment: str | None = setting(
+        None,
+        "Gymnasium id of the environment to evaluate in. The name alone means its latest version. "
+        "Without this option nothing is evaluated, because an environment that a file names is "
+        "never built.",
+        option="--env",
+    )
+    algorithm: str = setting(
+        "iql",
+        "Algorithm that trains the policies: iql (Kostrikov et al., 2021) or td3bc (Fujimoto and "
+        "Gu, 2021).",
+        names=list_offline,
+        option="--algo",
+    )
+    seeds: int = setting(
+        5, "Number of seeds. They count up from --seed.", at_least=1, at_most=MOST_SEEDS
+    )
+    seed: int = setting(
+        0,
+        "First seed. The same seed of another reward source has the same start and the same "
+        "batches.",
+        at_least=0,
+    )
+    updates: int = setting(
+        100_000, "Number of updates of each policy (both papers: 1,000,000).", at_least=1
+    )
+    batch: int = setting(
+        256, "Number of steps per update (both papers).", at_least=1, at_most=MOST_BATCH
+    )
+    discount: float = setting(0.99, "Discount factor of the policy (both papers).", **RATE)
+    hidden: tuple[int, ...] = setting(
+        (256, 256), "Widths of the hidden layers of every network (both papers).", at_least=1
+    )
+    learning_rate: float = setting(
+        3e-4, "Adam's learning rate for every network (both papers).", **RATE
+    )
+    target_rate: float = setting(
+        0.005, "Rate at which target networks follow the trained networks (both papers).", **RATE
+    )
+    alpha: float = setting(
+        2.5,
+        "td3bc: weight of the value relative to imitation (paper: 2.5). Diverse data need a larger "
+        "weight.",
+        **_WEIGHT,
+    )
+    expectile: float = setting(
+        0.7,
+        "iql: the value of a state is this expectile of its action values (paper, MuJoCo).",
+        **RATE,
+    )
+    temperature: float = setting(
+        3.0,
+        "iql: inverse temperature, the preference for better actions (paper, MuJoCo).",
+        **_WEIGHT,
+    )
+    pessimism: float = setting(
+        0.0,
+        "Subtract this many standard deviations from every reward that a decomposition found, so "
+        "that policies avoid steps whose reward is not known well.",
+        at_least=0,
+        at_most=10**6,
+    )
+    averaging: float = setting(
+        0.02,
+        "Average the policy weights over this final fraction of training. 0 uses the last weights.",
+        **SHARE,
+    )
+    eval_every: int = setting(10_000, "Updates between two evaluations.", at_least=1)
+    eval_episodes: int = setting(10, "Number of episodes per evaluation.", at_least=1)
+    max_episode_steps: int | None = setting(
+        None,
+        "Truncate evaluation episodes, and the episodes of flat files that hold no timeouts, after "
+        "this number of steps. The default is the limit of the environment, or 1000 if it has "
+        "none.",
+        at_least=1,
+    )
+    env_args: Mapping[str, Any] = env_args_setting()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.rewards:
+            # Names of folders come of them.
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}", name):
+                reason = f"expected letters, digits, '.', '_', '=' and '-', got {name!r:.70}"
+                raise DataError(reason, field="rewards")
+        if self.seed + self.seeds > SEEDS_END:
+            raise DataError("expected seeds below 2^60", field="seed")
+
+    def make_members(self) -> list[OfflineMember]:
+        seeds = range(self.seed, self.seed + self.seeds)
+        return [OfflineMember(source, seed) for source in self.rewards for seed in seeds]
