@@ -144,15 +144,15 @@ class Agent:
             "actor": Adam(self.list_actor_modules(), rates, betas=self.betas),
             "critic": Adam([self.critic], rates.repeat_interleave(self.critics), betas=self.betas),
         }
-        self.targets = {"critic": Flat([freeze(self.target_critic)])}
+        self.targets = {"critic": Flat([self.target_critic.requires_grad_(False)])}
         self._target_rates = {
             "critic": target_rates.repeat_interleave(self.critics).unsqueeze(1),
             "actor": target_rates.unsqueeze(1),
         }
         if self.has_target_actor:
             self.target_actor = self.make_actor()
-            self.targets["actor"] = Flat([freeze(self.target_actor)])
-        self.acting = freeze(self.make_actor()) if averaging else self.actor
+            self.targets["actor"] = Flat([self.target_actor.requires_grad_(False)])
+        self.acting = self.make_actor().requires_grad_(False) if averaging else self.actor
         self.averages = Flat([self.acting]) if averaging else None
         self.mean_rewards = torch.zeros_like(discounts)
         """(member,) what is subtracted from the rewards of the members that are centred."""
@@ -352,9 +352,3 @@ class Agent:
 
     def load_state(self, state: dict[str, Any]) -> None:
         restore(self.state(), state)
-
-
-def freeze(network: Stack) -> Stack:
-    """Let no gradient reach the network."""
-    network.requires_grad_(False)
-    return network

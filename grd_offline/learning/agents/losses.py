@@ -17,7 +17,6 @@ SMOOTHING, SMOOTHING_LIMIT = 0.2, 0.5
 """TD3: standard deviation of the noise on the target's action, and where it is cut off."""
 MOST_WEIGHT = 100.0
 """IQL: the largest weight of an action."""
-_SMALLEST = 1e-6
 
 
 def squash(mean: Actions, log_std: Actions, noise: Actions) -> tuple[Actions, Steps]:
@@ -73,7 +72,7 @@ def td3bc_actor_loss(values: Steps, chosen: Actions, actions: Actions, *, alpha:
 
     Lambda has no gradient. The loss is the same for Q of any scale.
     """
-    scale = alpha / values.detach().abs().mean(-1).clamp_min(_SMALLEST)
+    scale = alpha / values.detach().abs().mean(-1).clamp_min(1e-6)
     return (chosen - actions).square().mean((-2, -1)) - scale * values.mean(-1)
 
 

@@ -95,12 +95,6 @@ class _Member:
         if known < len(self.waiting):
             self.rows.append(sum_episodes(self.structure, self.waiting[known:]))
 
-    def take_rows(self) -> Array:
-        """(episode, 2 + column) the rows of all episodes that waited."""
-        self.complete_rows()
-        rows, self.rows, self.waiting = self.rows, [], []
-        return np.concatenate(rows) if rows else np.zeros((0, 0))
-
 
 class ClosedForm(RewardSource):
     """The sums of effects of some members."""
@@ -208,7 +202,9 @@ class ClosedForm(RewardSource):
             if one.structure is None or not (one.waiting or member in ready):
                 continue
             if member in ready or len(one.waiting) * SOLVE_EVERY >= one.past.count:
-                one.structure.add(one.take_rows())
+                one.complete_rows()
+                one.structure.add(np.concatenate(one.rows) if one.rows else np.zeros((0, 0)))
+                one.rows, one.waiting = [], []
                 one.structure.solve()
                 rewards, place = self._find_rewards(member)
                 rewards.put_weights(place, one.structure)

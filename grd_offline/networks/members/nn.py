@@ -176,18 +176,11 @@ class RewardNet(nn.Module):
     """
 
     def __init__(
-        self,
-        members: int,
-        inputs: int,
-        *,
-        hidden: Sequence[int] = (256, 256),
-        activation: str = "relu",
-        generator: Generator | None = None,
+        self, members: int, inputs: int, *, hidden: Sequence[int] = (256, 256), **stack: Any
     ) -> None:
+        """Create the net; `Stack` has the other keywords."""
         super().__init__()
-        self.stack = Stack(
-            members, (inputs, *hidden, 1), activation=activation, generator=generator
-        )
+        self.stack = Stack(members, (inputs, *hidden, 1), **stack)
 
     def forward(
         self,
