@@ -36,6 +36,7 @@ from grd_offline.core.statistics import compare_masks, compute_coverage, pearson
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods import make_decomposer
 from grd_offline.methods.choose import Choice, choose
+from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
@@ -194,9 +195,8 @@ def judge(case: Case) -> dict[str, Any]:
 
 def _judge_default(problem: Problem, start: float) -> tuple[list[Array], dict[str, Any]]:
     """Rewards of the plain default, and all that it says of itself."""
-    settings = {"discount": problem.discount, "next_state": False, "device": "cpu"}
-    rng = np.random.default_rng(0)
-    choice = choose(problem.training, "grd", "auto", settings, rng, lambda stage, share: None)
+    settings, rng = DecomposeSettings(), np.random.default_rng(0)
+    choice = choose(problem.training, settings, problem.discount, rng, lambda stage, share: None)
     described = choice.winner.describe() if choice.winner is not None else None
     findings, numbers = gather_findings(choice.decomposer, problem.training, described)
     seconds = time.perf_counter() - start

@@ -28,7 +28,7 @@ from .methods.baselines import Uniform as Uniform
 from .methods.closed_form.estimator import ClosedForm as ClosedForm
 from .methods.contract import Decomposer as Decomposer
 from .methods.decompose import decompose_episodes as decompose_episodes
-from .methods.masked_net import MaskedNet as MaskedNet
+from .methods.pair_net import MaskedNet as MaskedNet
 from .methods.pair_net import PairNet as PairNet
 from .methods.paper import Paper as Paper
 from .methods.registry import Method as Method

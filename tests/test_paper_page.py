@@ -6,7 +6,7 @@ import re
 import pytest
 from places import ROOT
 
-from grd_offline.methods.models.generative import LAMBDAS
+from grd_offline.methods.paper import LAMBDAS
 
 PAGE = (ROOT / "docs" / "paper.md").read_text()
 ROOMS = ("networks.losses", "core.graph", "networks.members.nn")

@@ -18,10 +18,11 @@ from grd_offline.core import process
 from grd_offline.core.process import Call, Process, answer_calls
 from grd_offline.methods import choose as module
 from grd_offline.methods.choose import choose, estimate_fit_seconds, is_worth_a_process
+from grd_offline.methods.settings import DecomposeSettings
 
 pytestmark = pytest.mark.long
 
-SETTINGS = {"discount": 1.0, "next_state": False, "state_at": "auto", "device": "cpu"}
+SETTINGS = DecomposeSettings()
 SAMPLE = ROOT / "datasets" / "sample.h5"
 
 
@@ -125,7 +126,7 @@ def test_the_same_fit_in_either_process(monkeypatch):
     for is_beside in (True, False):
         monkeypatch.setattr(module, "is_worth_a_process", lambda data, yes=is_beside: yes)
         choice = choose(
-            episodes, "grd", "auto", SETTINGS, np.random.default_rng(0),
+            episodes, SETTINGS, 1.0, np.random.default_rng(0),
             lambda stage, share: None, meanwhile=lambda yes=is_beside: called.append(yes),
         )  # fmt: skip
         assert choice.decomposer.rewards_ is not None
@@ -158,7 +159,7 @@ def test_a_process_that_dies_costs_nothing_but_time(monkeypatch):
     monkeypatch.setattr(process, "answer_calls", ends.die)
     stages = []
     choice = choose(
-        read_some(), "grd", "auto", SETTINGS, np.random.default_rng(0),
+        read_some(), SETTINGS, 1.0, np.random.default_rng(0),
         lambda stage, share: stages.append(stage),
     )  # fmt: skip
     assert choice.fit == "closed-form"

@@ -16,7 +16,7 @@ from grd_offline.learning.agents.algorithms import list_online
 from grd_offline.learning.settings import FITS, METHODS, OnlineSettings
 from grd_offline.learning.settings import LAMBDAS as LAMBDA_NAMES
 from grd_offline.methods.choose import GOOD_ENOUGH
-from grd_offline.methods.models.generative import LAMBDAS
+from grd_offline.methods.paper import LAMBDAS
 from grd_offline.methods.relabelling import compare_with_truth
 
 ONLINE = (ROOT / "docs" / "online.md").read_text()

@@ -17,8 +17,7 @@ import numpy as np
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.statistics import pearson, r_squared
 from grd_offline.methods.closed_form.estimator import ClosedForm
-from grd_offline.methods.masked_net import MaskedNet, MaskedNetSettings
-from grd_offline.methods.pair_net import PairNet
+from grd_offline.methods.pair_net import MaskedNet, MaskedNetSettings, PairNet
 from grd_offline.worlds.synthetic import FactoredWorld, WorldSettings
 
 REWARDS = {

@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from pair_net_worlds import as_episodes, f1
 
-from grd_offline.methods.models.generative import DEFAULT_LAMBDAS
 from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
-from grd_offline.methods.paper import PaperSettings
+from grd_offline.methods.paper import DEFAULT_LAMBDAS, PaperSettings
 from grd_offline.methods.paper import _Updates as PaperUpdates
 from grd_offline.methods.rrd import RrdSettings, build_updates
 from grd_offline.methods.training import Noise, Problem, Trainer

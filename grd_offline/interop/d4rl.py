@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import Episode, check_finite
+from grd_offline.core.episodes import check_finite
 from grd_offline.core.typing import BoolArray, SingleArray
 from grd_offline.io.datasets import as_episode, as_episodes, locate, open_recording
 from grd_offline.methods.relabelling import find_truth
@@ -101,25 +101,19 @@ def read_steps(path: str | os.PathLike[str], rewards: str) -> Steps:
                 own = record.extras.get(NEXT)
                 if own is not None:
                     check_finite(own.astype(np.float32), NEXT, own)
-            rows = slice(start, start + len(episode))
-            _fill(steps, rows, index, episode)
+            rows, last = slice(start, start + len(episode)), start + len(episode) - 1
+            is_terminated = bool(episode.terminations[-1])
+            steps.observations[rows] = episode.observations[: len(episode)]
+            steps.next_observations[start:last] = episode.observations[1 : len(episode)]
+            steps.next_observations[last] = episode.observations[-1]
             if own is not None and own.shape == (len(episode), states):
                 steps.next_observations[rows] = own
+            steps.actions[rows], steps.rewards[rows] = episode.actions, episode.rewards
+            steps.terminals[last], steps.timeouts[last] = is_terminated, not is_terminated
+            steps.episodes[rows] = index
+            steps.is_known[last] = episode.has_final_observation or is_terminated
             start += len(episode)
     return steps
-
-
-def _fill(steps: Steps, rows: slice, index: int, episode: Episode) -> None:
-    last = rows.stop - 1
-    steps.observations[rows] = episode.observations[: len(episode)]
-    steps.next_observations[rows.start : last] = episode.observations[1 : len(episode)]
-    steps.next_observations[last] = episode.observations[-1]
-    steps.actions[rows] = episode.actions
-    steps.rewards[rows] = episode.rewards
-    steps.terminals[last] = episode.terminations[-1]
-    steps.timeouts[last] = not episode.terminations[-1]
-    steps.episodes[rows] = index
-    steps.is_known[last] = episode.has_final_observation or bool(episode.terminations[-1])
 
 
 def to_d4rl(path: str | os.PathLike[str], *, rewards: str = "rewards") -> dict[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -13,9 +13,51 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from grd_offline.interop.rewards import EnvironmentReward, ModelOrPath
 from grd_offline.rewards.model import RewardModel
 from grd_offline.worlds.spaces import flat_bounds, flatten_batch
+
+ModelOrPath: TypeAlias = "RewardModel | str | os.PathLike[str]"
+
+
+def load_model(model: ModelOrPath) -> RewardModel:
+    """Return the model itself, or load it from a folder."""
+    return model if isinstance(model, RewardModel) else RewardModel.load(model)
+
+
+class EnvironmentReward:
+    """A reward model for the observations and actions of an environment's spaces."""
+
+    def __init__(
+        self, model: ModelOrPath, observation_space: gym.Space[Any], action_space: gym.Space[Any]
+    ) -> None:
+        self.model = load_model(model)
+        self._observation_space, self._action_space = observation_space, action_space
+        actions = self.model.action_names
+        names = len(self.model.observation_names), len(actions)
+        sizes = spaces.flatdim(observation_space), spaces.flatdim(action_space)
+        if sizes == names:
+            return
+        reason = (
+            f"the reward model expects {names[0]} state and {names[1]} action dimensions, the "
+            f"environment has {sizes[0]} and {sizes[1]}"
+        )
+        # Choices may be one number in the data, because no text marks them as such.
+        if isinstance(action_space, spaces.Discrete) and len(actions) == 1:
+            reason += (
+                f": choices of a Discrete space have one dimension each. Read {actions[0]} as "
+                f'categories (categories="{actions[0]}" in from_dataframe, or --columns '
+                f"categories={actions[0]}), and decompose again"
+            )
+        raise ValueError(reason)
+
+    def flatten_observations(self, observations: Any, count: int = 1) -> NDArray[np.float32]:
+        """(count, state), a copy: environments may use their arrays again."""
+        return flatten_batch(self._observation_space, observations, count)
+
+    def flatten_actions(self, actions: Any, count: int = 1) -> NDArray[np.float32]:
+        """(count, action); choices become one-hot."""
+        return flatten_batch(self._action_space, actions, count)
+
 
 if TYPE_CHECKING:
     _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]

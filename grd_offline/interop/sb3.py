@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from grd_offline.interop.rewards import EnvironmentReward, ModelOrPath
+from grd_offline.interop.gymnasium import EnvironmentReward, ModelOrPath
 from grd_offline.rewards.model import RewardModel
 
 

@@ -11,7 +11,7 @@ from torchrl.data import Composite, TensorSpec, Unbounded
 from torchrl.envs.transforms import Transform
 
 from grd_offline.interop.d4rl import read_steps
-from grd_offline.interop.rewards import ModelOrPath, load_model
+from grd_offline.interop.gymnasium import ModelOrPath, load_model
 
 
 def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> TensorDict:
@@ -29,7 +29,7 @@ def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> 
     steps = read_steps(path, rewards).drop_unknown()
     terminated = torch.from_numpy(steps.terminals).unsqueeze(-1)
     truncated = torch.from_numpy(steps.timeouts).unsqueeze(-1)
-    never = torch.zeros_like(terminated)
+    flags = ("terminated", "truncated", "done")
     next_steps = {
         "observation": torch.from_numpy(steps.next_observations),
         "reward": torch.from_numpy(steps.rewards).unsqueeze(-1),
@@ -41,9 +41,7 @@ def to_tensordict(path: str | os.PathLike[str], *, rewards: str = "rewards") -> 
         {
             "observation": torch.from_numpy(steps.observations),
             "action": torch.from_numpy(steps.actions),
-            "terminated": never,
-            "truncated": never.clone(),
-            "done": never.clone(),
+            **{name: torch.zeros_like(terminated) for name in flags},
             "episode": torch.from_numpy(steps.episodes),
             "next": TensorDict(next_steps, batch_size=[len(steps)]),
         },

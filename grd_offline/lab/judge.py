@@ -36,8 +36,7 @@ from grd_offline.learning.offline.run import (
 from grd_offline.learning.runs.process import choose_device
 from grd_offline.learning.runs.run import Evaluation, TrainingResult
 from grd_offline.learning.settings import JUDGED, OfflineSettings
-from grd_offline.methods.choose import draw_episodes
-from grd_offline.methods.decompose import choose_fit
+from grd_offline.methods.choose import choose, draw_episodes
 from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fits, list_judged
 from grd_offline.methods.settings import DecomposeSettings
 
@@ -114,7 +113,7 @@ def find_rewards(
     )
     deliveries = sum(int(episode.delivered.sum()) for episode in data.episodes)
     fitted = draw_episodes(data.episodes, deliveries, rng)
-    choice = choose_fit(fitted, settings, data.discount, rng, progress)
+    choice = choose(fitted, settings, data.discount, rng, progress)
     both = zip(*(choice.relabel_episode(episode) for episode in data.episodes), strict=True)
     rewards, spreads = (np.concatenate(part) for part in both)
     about = {

@@ -420,7 +420,7 @@ class OnlineSettings(Settings):
 
     def make_members(self) -> list[Member]:
         """Every combination of method, fit, value and seed. Members of a kind stand together."""
-        from grd_offline.methods.models.generative import (
+        from grd_offline.methods.paper import (
             find_lambdas,  # needs torch: not for a help text
         )
 

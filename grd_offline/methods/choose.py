@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet, cut_pieces
 from grd_offline.core.errors import DataError
-from grd_offline.core.observer import NOBODY, Progress
+from grd_offline.core.observer import Progress
 from grd_offline.core.outcomes import NUMBER, PREFERENCE, SUCCESS, Outcome
 from grd_offline.core.packages import is_installed
 from grd_offline.core.process import Call
@@ -46,6 +46,7 @@ from grd_offline.core.threads import count_cores, one_numpy_thread, one_torch_th
 from grd_offline.core.typing import Array
 from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.registry import AUTO, find_method, make_decomposer
+from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.rewards.effects import EffectModel, average_effects
 
 MOST_LISTED = 1000
@@ -212,9 +213,8 @@ class Choice:
 
     def describe(self) -> dict[str, Any]:
         """Describe the choice for `metrics.json`."""
-        tested = {} if self.winner is None else self.winner.describe()
         return {
-            **tested,
+            **(self.winner.describe() if self.winner else {}),
             "fit": self.fit,
             "reason": self.reason,
             "alternatives": [one.describe() for one in self.candidates],
@@ -231,9 +231,8 @@ class Choice:
 @one_numpy_thread()
 def choose(
     episodes: EpisodeSet,
-    method: str,
-    fit: str,
-    settings: dict[str, Any],
+    settings: DecomposeSettings,
+    discount: float,
     rng: np.random.Generator,
     progress: Progress,
     meanwhile: Callable[[], object] = lambda: None,
@@ -242,18 +241,20 @@ def choose(
 
     If the last fit runs in a second process, `meanwhile` is called before the wait for it.
     """
-    first = find_method(method, fit)
+    first = find_method(settings.method, settings.fit)
     name = first.fit or first.name
-    contest = _Contest(episodes, method, settings, rng, progress, meanwhile)
+    contest = _Contest(episodes, settings, discount, rng, progress, meanwhile)
     if episodes.preferences is not None and name != CLOSED:
         raise DataError(f"{name} learns from returns, not from preferences", field="preferences")
     if count_outcomes(episodes) < FEWEST:
-        alone = contest.make(name).learn(episodes, rng=rng, progress=contest.report_last())
+        alone = contest.make(name).learn(episodes, rng=rng, progress=contest.report_last)
         return _leave_untested(alone, name, episodes)
     with ExitStack() as stack:
-        contest.begin_last(name, stack)
+        if name == CLOSED and is_worth_a_process(episodes):
+            call = Call(fit_to, contest.make(name), episodes.load_all(), contest.last_rng)
+            contest.beside = stack.enter_context(call)
         contest.try_fit(name, "testing on held-out episodes: ")
-        if fit == AUTO and first.fit is not None:
+        if settings.fit == AUTO and first.fit is not None:
             return contest.run()
         return contest.finish(name, f"{name} was asked for")
 
@@ -286,23 +287,27 @@ class _Contest:
     """Fits of the same episodes that are judged by the same held-out returns."""
 
     episodes: EpisodeSet
-    method: str
-    settings: dict[str, Any]
+    settings: DecomposeSettings
+    discount: float
     rng: np.random.Generator
     progress: Progress
     meanwhile: Callable[[], object]
 
     def __post_init__(self) -> None:
         self.last_rng = self.rng.spawn(1)[0]  # the same numbers in whichever process
+        self.report_last = _prefix(self.progress, "fitting the rewards: ")
         self.beside: Call | None = None
+        """The last fit in a second process, if it has begun."""
         self.candidates: list[Candidate] = []
         if count_outcomes(self.episodes) >= FEWEST:
             self.training, self.held_out = split(self.episodes, self.rng)
 
     def make(self, fit: str, **more: Any) -> Decomposer:
         """Make the estimator of a fit, or of a method of that name."""
-        method, which = ("uniform", None) if fit == "uniform" else (self.method, fit)
-        return make_decomposer(method, which, **self.settings, **more)
+        method, which = ("uniform", None) if fit == "uniform" else (self.settings.method, fit)
+        names = ("next_state", "state_at", "outcome", "device")
+        options = {name: getattr(self.settings, name) for name in names}
+        return make_decomposer(method, which, discount=self.discount, **options, **more)
 
     def try_fit(self, fit: str, told: str, **more: Any) -> Candidate:
         """Fit to the training part, and predict the returns of the other."""
@@ -331,7 +336,7 @@ class _Contest:
             reason = f"the closed form explains {explained:.3f} of held-out returns: not challenged"
             return self.finish(closed.fit, reason)
         rivals = [self.try_fit(fit, f"{_COMPARING}{fit}: ") for fit in SIMPLE]
-        is_asked = self.settings.get("next_state") or self.settings.get("state_at", AUTO) != AUTO
+        is_asked = self.settings.next_state or self.settings.state_at != AUTO
         returns = sum(int(episode.delivered.sum()) for episode in self.training)
         is_worth_it = not is_asked and explained > LITTLE and returns >= FEWEST_TO_CHALLENGE
         can_train = is_installed("torch")
@@ -350,7 +355,15 @@ class _Contest:
         """Train a network for a quarter of its time, and to the end if that is promising."""
         whole = self.make(fit).get_params()
         updates = {name: whole[name] for name in whole if name.endswith("updates")}
-        seconds = self._estimate_seconds(fit, updates)
+        # Two short trials tell how long it takes, after one that loads torch.
+        timed = []
+        for share in _TRIALS:
+            start = time.perf_counter()
+            few = {name: max(1, round(share * count)) for name, count in updates.items()}
+            self._try(fit, _prefix(self.progress, f"{_COMPARING}{fit}, timed: "), **few)
+            timed.append(time.perf_counter() - start)
+        _, short, long = timed
+        seconds = short + max(0.0, long - short) / (_TRIALS[2] - _TRIALS[1])
         quarter = {name: count // 4 for name, count in updates.items()}
         told = (
             f"{_COMPARING}{fit}, about {seconds / 4:.0f} s for a first quarter, and "
@@ -361,37 +374,16 @@ class _Contest:
             return None
         return self.try_fit(fit, told)
 
-    def _estimate_seconds(self, fit: str, updates: dict[str, int]) -> float:
-        """Estimate the seconds of a network from two short trials, after one that loads torch."""
-        seconds = []
-        for share in _TRIALS:
-            start = time.perf_counter()
-            few = {name: max(1, round(share * count)) for name, count in updates.items()}
-            self._try(fit, _prefix(self.progress, f"{_COMPARING}{fit}, timed: "), **few)
-            seconds.append(time.perf_counter() - start)
-        _, short, long = seconds
-        return short + max(0.0, long - short) / (_TRIALS[2] - _TRIALS[1])
-
-    def report_last(self) -> Progress:
-        """The progress of the fit that is kept."""
-        return _prefix(self.progress, "fitting the rewards: ")
-
-    def begin_last(self, fit: str, stack: ExitStack) -> None:
-        """Begin to fit the closed form to all episodes in a second process."""
-        if fit == CLOSED and is_worth_a_process(self.episodes):
-            call = Call(fit_to, self.make(fit), self.episodes.load_all(), self.last_rng)
-            self.beside = stack.enter_context(call)
-
     def fit_last(self, fit: str) -> Decomposer:
         """Fit to all episodes, or wait for the fit that has begun already."""
         if fit == CLOSED and self.beside is not None:
             self.meanwhile()
-            self.report_last()("second process", 0.0)
+            self.report_last("second process", 0.0)
             if (found := self.beside.finish()) is not None:
                 fitted: Decomposer = found[0]
                 return fitted.remember(self.episodes)
         rng = self.last_rng if fit == CLOSED else self.rng
-        return fit_to(self.make(fit), self.episodes, rng, self.report_last())
+        return self.make(fit).learn(self.episodes, rng=rng, progress=self.report_last)
 
     def finish(self, fit: str, reason: str) -> Choice:
         """Fit the winner to all episodes."""
@@ -408,14 +400,9 @@ class _Contest:
         return Choice(chosen, AVERAGE, reason, (*self.candidates, tested), tested.step_std)
 
 
-def fit_to(
-    decomposer: Decomposer,
-    episodes: EpisodeSet,
-    rng: np.random.Generator,
-    progress: Progress = NOBODY.on_progress,
-) -> Decomposer:
+def fit_to(decomposer: Decomposer, episodes: EpisodeSet, rng: np.random.Generator) -> Decomposer:
     """Fit to the episodes. A function, so that another process can find it."""
-    return decomposer.learn(episodes, rng=rng, progress=progress)
+    return decomposer.learn(episodes, rng=rng)
 
 
 def average_decomposers(closed: Decomposer, linear: Decomposer, episodes: EpisodeSet) -> None:

@@ -37,7 +37,6 @@ from grd_offline.methods.closed_form.estimator import tell_bands
 from grd_offline.methods.contract import Decomposer, Finding
 from grd_offline.methods.registry import AUTO, find_by_estimator
 from grd_offline.methods.relabelling import (
-    check_width,
     compare_truth,
     find_truth,
     relabel_recording,
@@ -49,7 +48,7 @@ from grd_offline.methods.verdict import gather_findings, reach_verdict
 from grd_offline.rewards.contract import EffectCurve
 from grd_offline.rewards.model import RewardModel
 
-MASKS = ("state_to_state", "action_to_state")
+MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
 
 
 class Dynamics(NamedTuple):
@@ -67,21 +66,21 @@ def learn_dynamics(
 ) -> Dynamics:
     """Fit the dynamics. Their masks are found, unless a fit of the rewards has given its own."""
     scores: dict[str, Any] = {}
-    if MASKS[0] in given:
-        states, actions = (given[name] for name in MASKS)
+    if MASKS[2] in given:
+        states, actions = (given[name] for name in MASKS[2:])
         model = fit_dynamics_model(episodes, states, actions, rng=rng, progress=progress)
     else:
         found = fit_dynamics(episodes, rng=rng, progress=progress)
         model, states, actions = found.model, found.state_to_state, found.action_to_state
-        scores = dict(zip(MASKS, (found.state_score, found.action_score), strict=True))
+        scores = dict(zip(MASKS[2:], (found.state_score, found.action_score), strict=True))
     likelihoods = compare_masks(episodes, states, actions, rng=rng, progress=progress)
-    masks = dict(zip(MASKS, (states, actions), strict=True))
+    masks = dict(zip(MASKS[2:], (states, actions), strict=True))
     return Dynamics(model, masks, scores, likelihoods)
 
 
 Observe = Callable[[EpisodeSet, EpisodeSet], None]
 """Gets all episodes, and those that models are fitted to, before the first fit."""
-_MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
+MANY_COLUMNS = 400
 
 
 def decompose_episodes(
@@ -274,7 +273,13 @@ def _read(
             "the table holds one episode, and one return says nothing about single steps: "
             "is the right column taken for episodes?"
         )
-    check_width(episodes)
+    columns = episodes.state_size + episodes.action_size
+    if columns > MANY_COLUMNS and columns > episodes.total_steps:
+        # No fit can separate so many. Hours would be spent on them.
+        raise DataError(
+            f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
+            "needs more steps than columns"
+        )
     deliveries = len(episodes)  # that a fit sees, by the delay alone
     if delay == "step" and settings.step_rewards:
         deliveries = episodes.total_steps
@@ -300,33 +305,15 @@ def _fit(data: _Data, rng: np.random.Generator, progress: Progress) -> tuple[Cho
     def learn_graph() -> Dynamics:
         return learn_dynamics(data.fitted, {}, rng.spawn(1)[0], progress)
 
-    choice = choose_fit(data.fitted, data.settings, data.discount, rng, progress, learn_graph)
-    given = choice.decomposer.masks_ or {}
-    if "state_to_state" in given:
-        return choice, learn_dynamics(data.fitted, given, rng.spawn(1)[0], progress)
-    return choice, learn_graph()
-
-
-def choose_fit(
-    episodes: EpisodeSet,
-    settings: DecomposeSettings,
-    discount: float,
-    rng: np.random.Generator,
-    progress: Progress,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Choice:
-    """Choose and fit the reward as these settings say; see `choose`."""
-    names = ("next_state", "state_at", "outcome", "device")
-    options = {"discount": discount, **{name: getattr(settings, name) for name in names}}
-    choice = choose(
-        episodes, settings.method, settings.fit, options, rng, progress, meanwhile=meanwhile
-    )
-    outcome = choice.decomposer.function_.outcome
-    if settings.exact_returns and outcome != NUMBER:
+    choice = choose(data.fitted, data.settings, data.discount, rng, progress, learn_graph)
+    outcome, given = choice.decomposer.function_.outcome, choice.decomposer.masks_ or {}
+    if data.settings.exact_returns and outcome != NUMBER:
         raise DataError(
             f"--exact-returns is for outcomes that are numbers; these are taken for {outcome}"
         )
-    return choice
+    if "state_to_state" in given:
+        return choice, learn_dynamics(data.fitted, given, rng.spawn(1)[0], progress)
+    return choice, learn_graph()
 
 
 def _compute_rewards(
@@ -397,9 +384,9 @@ def _complete_masks(data: _Data, choice: Choice, dynamics: Dynamics) -> dict[str
     graph = parents, masks["state_to_state"]
     compact = {"one_hop": compact_one_hop(*graph), "closure": compact_closure(*graph)}
     return {
-        **{name: masks[name].tolist() for name in _MASKS},
+        **{name: masks[name].tolist() for name in MASKS},
         "compact": {name: mask.tolist() for name, mask in compact.items()},
-        "score": {name: np.asarray(scores[name], np.float64).tolist() for name in _MASKS},
+        "score": {name: np.asarray(scores[name], np.float64).tolist() for name in MASKS},
         "state_names": list(states),
         "action_names": list(actions),
         "references": list_dimensions(states, actions),

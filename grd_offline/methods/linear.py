@@ -72,10 +72,14 @@ def _make_model(
     data: ColumnSource, fit: Posterior, count: int, spread: Array, averages: Array
 ) -> EffectModel:
     """Lines over the whole range of each input, as a sum of effects."""
-    low, high = _find_ranges(data, count)
+    # The smallest and the largest value in all episodes: a line fits far values too.
+    low, high = data.basis.low[:count].copy(), data.basis.high[:count].copy()
+    for segment in data.segments():
+        values = segment.inputs[:, data.basis.columns[:count]]
+        low, high = np.minimum(low, values.min(0)), np.maximum(high, values.max(0))
     covariance = fit.apply_covariance(np.eye(count))
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    factor = vectors * np.sqrt(np.maximum(values, 0.0))
+    sizes, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    factor = vectors * np.sqrt(np.maximum(sizes, 0.0))
     inputs = data.probe[:, data.basis.columns[:count]]
     variances = (inputs / spread * fit.weights).var(0)
     length = float(data.equations.constant @ data.equations.constant)
@@ -98,12 +102,3 @@ def _make_model(
         inflation=1.0,
         shares=variances / (variances.sum() or 1.0),
     )
-
-
-def _find_ranges(data: ColumnSource, count: int) -> tuple[Array, Array]:
-    """(input,) the smallest and the largest value in all episodes: a line fits far values too."""
-    low, high = data.basis.low[:count].copy(), data.basis.high[:count].copy()
-    for segment in data.segments():
-        values = segment.inputs[:, data.basis.columns[:count]]
-        low, high = np.minimum(low, values.min(0)), np.maximum(high, values.max(0))
-    return low, high

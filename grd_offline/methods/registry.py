@@ -92,7 +92,7 @@ BUILT_IN = (
            takes_next_state=True, has_masks=True, online=True),
     Method("grd", "The reward is linear in every input.", f"{_HERE}.linear:Linear", fit="linear"),
     Method("grd", "Networks on the inputs that the closed form finds.",
-           f"{_HERE}.masked_net:MaskedNet", fit="masked-net", has_masks=True),
+           f"{_HERE}.pair_net:MaskedNet", fit="masked-net", has_masks=True),
     Method("grd", "Networks of pairs of inputs that find their own masks, in stages.",
            f"{_HERE}.pair_net:PairNet", fit="pair-net", has_masks=True),
     Method("grd", "The reward is a quadratic of state and action, solved for exactly.",

@@ -39,13 +39,8 @@ def expect_columns(model: RewardModel, *, needs_outcome: bool = False) -> Expect
     """What a model knows about the columns of tables."""
     columns = (model.about or {}).get("columns")
     needed = {"step": model.function.needs_next, "terminated": model.function.needs_termination}
-    return Expected(
-        model.observation_names,
-        model.action_names,
-        columns,
-        needs_outcome,
-        tuple(role for role, is_needed in needed.items() if is_needed),
-    )
+    roles = tuple(role for role, is_needed in needed.items() if is_needed)
+    return Expected(model.observation_names, model.action_names, columns, needs_outcome, roles)
 
 
 def check_inputs(model: RewardModel, recording: Recording, source: Data) -> EpisodeSet:
@@ -53,34 +48,25 @@ def check_inputs(model: RewardModel, recording: Recording, source: Data) -> Epis
     episodes = datasets.as_episodes(recording, source)
     names = (*episodes.observation_names, *episodes.action_names)
     wanted = (*model.observation_names, *model.action_names)
-    file = None if isinstance(source, EpisodeSet) else source
     sizes = episodes.state_size, episodes.action_size
     expected = len(model.observation_names), len(model.action_names)
-    if sizes != expected:
-        raise DataError(
-            f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
-            f"{expected[0]} and {expected[1]}{_tell_inputs(names, wanted)}",
-            file=file,
-        )
     # Elsewhere names may be made up: s0 in one file is speed in another.
     are_columns = episodes.provenance is not None and "columns" in (model.about or {})
-    if names != wanted and (are_columns or sorted(names) == sorted(wanted)):
-        raise DataError(
-            f"its inputs are not those of the model, or in another order"
-            f"{_tell_inputs(names, wanted)}",
-            file=file,
+    if sizes != expected:
+        reason = (
+            f"{sizes[0]} state and {sizes[1]} action dimensions, the model expects "
+            f"{expected[0]} and {expected[1]}"
         )
-    return episodes
-
-
-def _tell_inputs(names: Sequence[str], wanted: Sequence[str]) -> str:
-    """Where the names of inputs begin to differ from those of the model."""
+    elif names != wanted and (are_columns or sorted(names) == sorted(wanted)):
+        reason = "its inputs are not those of the model, or in another order"
+    else:
+        return episodes
     pairs = itertools.zip_longest(names, wanted, fillvalue="nothing")
-    place, name, other = next((i, *pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-    return f": input {place + 1} is {name}, and the model has {other} there"
+    place, name, other = next((i, *pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    reason = f"{reason}: input {place} is {name}, and the model has {other} there"
+    raise DataError(reason, file=None if isinstance(source, EpisodeSet) else source)
 
 
-MANY_COLUMNS = 400
 MANY_EPISODES = 2_000
 """Tables with more episodes than this are relabelled in a flat file."""
 
@@ -121,7 +107,7 @@ def apply_model(
     model: RewardModel,
     *,
     exact: bool = False,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = NOBODY.on_progress,
 ) -> Recording:
     """A dataset with the rewards of a model; each episode gets them when it is loaded.
 
@@ -135,7 +121,7 @@ def apply_model(
             rewards, std = model.predict_both(*StepBatch.from_episode(episode).arrays)
             if exact:
                 rewards = spread_remainder(rewards, episode, float(about.get("discount", 1.0)))
-        progress((index + 1) / len(recording))
+        progress("computing step rewards", (index + 1) / len(recording))
         return rewards, std
 
     return relabel_recording(recording, find_rewards, {"model": dict(about)})
@@ -233,13 +219,7 @@ def relabel(
     )
     with opened:
         episodes = check_inputs(chosen, opened, source)
-        relabelled = apply_model(
-            opened,
-            source,
-            chosen,
-            exact=exact_returns,
-            progress=lambda share: progress("computing step rewards", share),
-        )
+        relabelled = apply_model(opened, source, chosen, exact=exact_returns, progress=progress)
         ending = "-relabelled" if relabelled.layout == "minari" else "-relabelled.h5"
         target = _find_target(source, out, ending)
         table = _name_table(opened.layout, source, target)
@@ -280,10 +260,8 @@ def _name_table(layout: str, source: Data, relabelled: Path) -> Path | None:
     is_source = not isinstance(source, EpisodeSet) and datasets.is_same_place(source, table)
     is_ours = relabelled.exists() and tables.is_rewards_table(table)
     if is_source or (os.path.lexists(table) and not is_ours):
-        raise DataError(
-            f"the table of rewards would replace {table.name}: choose another name with --out",
-            file=table,
-        )
+        reason = f"the table of rewards would replace {table.name}: choose another name with --out"
+        raise DataError(reason, file=table)
     return table
 
 
@@ -316,22 +294,11 @@ def spread_remainder(rewards: Array, episode: Episode, discount: float) -> Array
 def find_truth(record: Record, field: str, source: Data) -> Array:
     found = record.rewards if field == "rewards" else record.extras.get(field)
     if found is None or found.shape != record.rewards.shape:
-        known = ", ".join(sorted(record.extras)) or "none"
         file = None if isinstance(source, EpisodeSet) else source
-        raise DataError(
-            f"no such field with a number per step; there are: {known}", file=file, field=field
-        )
+        known = ", ".join(sorted(record.extras)) or "none"
+        reason = f"no such field with a number per step; there are: {known}"
+        raise DataError(reason, file=file, field=field)
     return found.astype(np.float64)
-
-
-def check_width(episodes: EpisodeSet) -> None:
-    """Refuse data with more columns than any fit can separate, before hours are spent on them."""
-    columns = episodes.state_size + episodes.action_size
-    if columns > MANY_COLUMNS and columns > episodes.total_steps:
-        raise DataError(
-            f"{columns:,} columns in {episodes.total_steps:,} steps: a fit of so many columns "
-            "needs more steps than columns"
-        )
 
 
 def compare_truth(
@@ -366,8 +333,7 @@ def compare_with_truth(
     roles that they had in `decompose`, unless `columns` says something else. `reading` are further
     arguments of `open_recording`.
     """
-    place = Path(folder)
-    model = RewardModel.load(place)
+    place, model = Path(folder), RewardModel.load(folder)
     source = data if data is not None else place
     if data is None and truth == "rewards":
         raise DataError("are those of the decomposition: name the true ones", field=truth)
@@ -386,8 +352,8 @@ def compare_with_truth(
                 true.append(find_truth(recording.load(index), truth, source))
             rewards.append(record.rewards.astype(np.float64))
             spreads.append(record.extras[STD])
-        comparison, _ = compare_truth(model.function.outcome, rewards, spreads, true)
-        result: dict[str, Any] = {"rewards": comparison}
+        compared = compare_truth(model.function.outcome, rewards, spreads, true)
+        result: dict[str, Any] = {"rewards": compared[0]}
         true_masks = recording.header.truth.get("masks")
     if isinstance(true_masks, Mapping):
         masks = read_decomposition(place).masks

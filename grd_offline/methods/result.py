@@ -91,8 +91,8 @@ class Decomposition:
         if self.fitted is not None:
             return self.fitted.rewards
         with self.open() as recording:
-            found = [recording.load_rewards(index) for index in range(len(recording))]
-        return [rewards.astype(np.float64) for rewards in found]
+            found = map(recording.load_rewards, range(len(recording)))
+            return [rewards.astype(np.float64) for rewards in found]
 
     @cached_property
     def spreads(self) -> Sequence[Array]:
@@ -113,10 +113,8 @@ class Decomposition:
         return self._find(files.TABLES)
 
     def _find(self, names: Sequence[str]) -> Path | None:
-        folder = self.folder
-        if folder is None:
-            return None
-        return next((folder / name for name in names if (folder / name).exists()), None)
+        places = [] if self.folder is None else [self.folder / name for name in names]
+        return next((place for place in places if place.exists()), None)
 
     @property
     def findings(self) -> list[Finding]:
@@ -209,12 +207,8 @@ def read_decomposition(
     >>> read_decomposition("sample-uniform").verdict.level
     'unreliable'
     """
-    folder = Path(folder)
-    inside = inside or folder
-    metrics, masks, effects = (
-        _read(folder, name, inside)
-        for name in (files.METRICS_FILE, files.MASKS_FILE, files.EFFECTS_FILE)
-    )
+    folder, names = Path(folder), (files.METRICS_FILE, files.MASKS_FILE, files.EFFECTS_FILE)
+    metrics, masks, effects = (_read(folder, name, inside or folder) for name in names)
     with folder_errors(folder, files.MISFIT):
         found = Decomposition(
             metrics=metrics,

@@ -25,7 +25,7 @@ from grd_offline import (
     read,
     write_dataset,
 )
-from grd_offline.interop.rewards import EnvironmentReward
+from grd_offline.interop.gymnasium import EnvironmentReward
 from grd_offline.learning.collecting.dataset import run_episodes
 from grd_offline.learning.settings import CollectSettings
 

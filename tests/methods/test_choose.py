@@ -16,6 +16,7 @@ from grd_offline.methods.choose import (
     _Contest,
     choose,
 )
+from grd_offline.methods.settings import DecomposeSettings
 
 
 def make_candidate(fit, errors):
@@ -72,10 +73,8 @@ def test_a_challenger_without_hope_stops_after_a_quarter(monkeypatch):
     stages = []
     monkeypatch.setattr(_Contest, "_try", attempt)
     monkeypatch.setattr(_Contest, "finish", lambda self, fit, reason: (fit, reason))
-    settings = {"discount": 1.0, "next_state": False, "state_at": "auto", "device": "cpu"}
-    fit, _ = choose(
-        episodes, "grd", "auto", settings, rng, lambda stage, share: stages.append(stage)
-    )
+    settings = DecomposeSettings()
+    fit, _ = choose(episodes, settings, 1.0, rng, lambda stage, share: stages.append(stage))
     assert fit == "closed-form"
     assert [name for name, _ in tried] == ["masked-net"] * 4 + ["pair-net"] * 4
     assert [more["updates"] for _, more in tried[:4]] == [1, 30, 90, 750]

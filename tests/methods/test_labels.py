@@ -240,16 +240,16 @@ def test_answers_that_say_neither_pull_to_the_middle() -> None:
 def test_preferences_are_judged_by_pairs_held_out() -> None:
     episodes, truth = draw(label=False, count=60)
     given = attach_preferences(episodes, prefer_pairs(truth, 300))
-    options = {"discount": 1.0, "state_at": "start", "order": 1}
+    settings = DecomposeSettings(state_at="start")
     rng = np.random.default_rng(0)
-    choice = choose(given, "grd", "auto", options, rng, lambda stage, share: None)
+    choice = choose(given, settings, 1.0, rng, lambda stage, share: None)
     assert choice.winner is not None
     about = choice.winner.describe()
     assert about["held_out_returns"] == 60
     assert about["held_out_return_r2"] > 0.5
     assert choice.reason.startswith("preferences")
     with pytest.raises(DataError, match="rrd learns from returns"):
-        choose(given, "rrd", "auto", {"discount": 1.0}, rng, lambda stage, share: None)
+        choose(given, DecomposeSettings("rrd"), 1.0, rng, lambda stage, share: None)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,15 @@ from sklearn.exceptions import NotFittedError
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.errors import DataError
 from grd_offline.core.steps import StepBatch
-from grd_offline.methods.models.generative import DEFAULT_LAMBDAS, LAMBDAS, find_lambdas
 from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings, RewardStage
-from grd_offline.methods.paper import Paper, PaperSettings, _Updates
+from grd_offline.methods.paper import (
+    DEFAULT_LAMBDAS,
+    LAMBDAS,
+    Paper,
+    PaperSettings,
+    _Updates,
+    find_lambdas,
+)
 from grd_offline.methods.training import (
     Noise,
     Problem,

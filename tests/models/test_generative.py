@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from grd_offline.methods.models import generative
-from grd_offline.methods.models.generative import JOINT_NET, PAPER, GenerativeSettings
+from grd_offline.methods import paper
+from grd_offline.methods.paper import JOINT_NET, PAPER, GenerativeSettings
 from grd_offline.networks.losses import SparsityWeights, dynamics_loss, return_loss, sparsity_loss
 from grd_offline.networks.members.nn import RewardNet, sample_edges
 
@@ -18,11 +18,9 @@ INPUTS = STATES + ACTIONS
 LAMBDAS = SparsityWeights(0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-def make_model(
-    settings: GenerativeSettings = PAPER, **options: object
-) -> generative.GenerativeModel:
+def make_model(settings: GenerativeSettings = PAPER, **options: object) -> paper.GenerativeModel:
     generator = torch.Generator().manual_seed(0)
-    return generative.GenerativeModel(
+    return paper.GenerativeModel(
         settings.build_graph(MEMBERS, STATES, ACTIONS, generator=generator),
         RewardNet(MEMBERS, INPUTS, hidden=(8, 8), generator=generator),
         settings.build_dynamics(MEMBERS, STATES, ACTIONS, generator=generator),
@@ -37,16 +35,16 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def make_trajectories() -> generative.Trajectories:
+def make_trajectories() -> paper.Trajectories:
     """Padded: each episode has a row of its own."""
     valid = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1)
     inputs = draw(MEMBERS, EPISODES, max(LENGTHS), INPUTS)
-    return generative.Trajectories(
+    return paper.Trajectories(
         inputs, valid.expand(MEMBERS, -1, -1), draw(MEMBERS, EPISODES, seed=1)
     )
 
 
-def lay_end_to_end(batch: generative.Trajectories) -> generative.Trajectories:
+def lay_end_to_end(batch: paper.Trajectories) -> paper.Trajectories:
     parts = [batch.inputs[:, index, :length] for index, length in enumerate(LENGTHS)]
     owner = torch.arange(EPISODES).repeat_interleave(torch.tensor(LENGTHS))
     valid = owner == torch.arange(EPISODES).unsqueeze(1)
@@ -54,9 +52,9 @@ def lay_end_to_end(batch: generative.Trajectories) -> generative.Trajectories:
     return batch._replace(inputs=inputs, valid=valid.expand(MEMBERS, -1, -1))
 
 
-def make_transitions(outputs: tuple[int, ...] = tuple(range(STATES))) -> generative.Transitions:
+def make_transitions(outputs: tuple[int, ...] = tuple(range(STATES))) -> paper.Transitions:
     inputs, targets = draw(MEMBERS, 10, INPUTS, seed=2), draw(MEMBERS, 10, STATES, seed=3)
-    return generative.Transitions(inputs, targets, torch.tensor(outputs))
+    return paper.Transitions(inputs, targets, torch.tensor(outputs))
 
 
 def make_noise(copies: int = 1) -> tuple[Tensor, Tensor]:

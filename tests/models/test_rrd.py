@@ -10,8 +10,7 @@ import torch
 from grd_offline.core.episodes import Episode, EpisodeSet
 from grd_offline.core.steps import StepBatch
 from grd_offline.learning.online.replay import FinishedEpisode, TrueRewards
-from grd_offline.methods.models.rrd import RrdModel
-from grd_offline.methods.rrd import Rrd, RrdSettings
+from grd_offline.methods.rrd import Rrd, RrdModel, RrdSettings
 from grd_offline.networks.losses import rrd_losses
 from grd_offline.networks.members.nn import RewardNet
 

@@ -232,13 +232,11 @@ class JobProcess:
             self.mark = before or Mark(STARTED, job.command, 0)
             if self.mark.state != FINISHED:
                 self._start(before, resources, directory)
-        except OSError as error:  # a planted link, for example: other jobs go on
+        except BaseException as error:
             self._lock.release()
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(f"{self.folder}: {error}") from error
-        except BaseException:
-            self._lock.release()
+            # A planted link, for example: other jobs go on.
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise StorageError(f"{self.folder}: {error}") from error
             raise
 
     def _start(self, before: Mark | None, resources: Resources, directory: Path) -> None:
@@ -518,31 +516,23 @@ def describe_result(record: SweepRecord, job: Job) -> str:
     """What came out of a job, in a few words."""
     if (link := find_link(record.path, job)) is not None:
         return _tell_link(link)
-    mark = record.marks[job.name]
-    if mark is None:
-        return ""
-    if mark.state != FINISHED:
-        return mark.reason
+    mark, result = record.marks[job.name], find_result(record.path, job)
+    if mark is None or mark.state != FINISHED:
+        return "" if mark is None else mark.reason
     try:
-        return _describe_folder(find_result(record.path, job))
+        if is_decomposition(result):
+            with plain.folder_errors(result, "cannot be read as a decomposition"):
+                return printable(str(read_decomposition(result).metrics["verdict"]["level"]))
+        if is_judgement(result):
+            best = read_judgement(result).best
+            return printable(f"{best.source} {best.mean:,.4g}")
+        scores = compare.collect_scores(compare.find_runs(result))
     except DataError as error:
         return str(error)
+    means = [f"{one.method} {sum(one.values) / len(one.values):,.4g}" for one in scores]
+    more = f" and {len(means) - 3} more" if len(means) > 3 else ""
+    return printable(", ".join(means[:3]) + more)
 
 
 def _tell_link(link: Path) -> str:
     return printable(f"{link} is a link, which is not followed")
-
-
-def _describe_folder(result: Path) -> str:
-    if is_decomposition(result):
-        with plain.folder_errors(result, "cannot be read as a decomposition"):
-            return printable(str(read_decomposition(result).metrics["verdict"]["level"]))
-    if is_judgement(result):
-        best = read_judgement(result).best
-        return printable(f"{best.source} {best.mean:,.4g}")
-    runs = compare.find_runs(result)
-    means = [
-        f"{s.method} {sum(s.values) / len(s.values):,.4g}" for s in compare.collect_scores(runs)
-    ]
-    more = f" and {len(means) - 3} more" if len(means) > 3 else ""
-    return printable(", ".join(means[:3]) + more)

@@ -153,7 +153,11 @@ def hold_parts(folder: Path, plan: PartsPlan) -> Lock:
         describe_marks(folder, plan.jobs)  # other commands are refused before anything changes
         begun = part_files.read_manifest(folder) or plan.manifest
         for job in plan.jobs:
-            _drop_outdated(folder, job, begun.sources, plan.manifest.sources)
+            source, now = (one.sources.get(str(job.file)) for one in (begun, plan.manifest))
+            mark = read_mark(find_folder(folder, job))
+            if mark is not None and source is not None and source != now:
+                outdated = replace(mark, state=FAILED, reason="its data have changed")
+                write_mark(find_folder(folder, job), outdated)
         part_files.write_manifest(folder, replace(plan.manifest, versions=begun.versions))
     except BaseException:
         held.release()
@@ -167,14 +171,3 @@ def describe_versions(folder: Path, plan: PartsPlan) -> str | None:
     then, now = (before.versions if before else {}), plan.manifest.versions
     changed = [f"{n} {then[n]}, now {now[n]}" for n in now if then.get(n, now[n]) != now[n]]
     return f"the first parts were made with {'; '.join(changed)}" if changed else None
-
-
-def _drop_outdated(
-    folder: Path, job: Job, before: Mapping[str, list[int]], now: Mapping[str, list[int]]
-) -> None:
-    """Take the mark of a part back whose source is another file than it was."""
-    name = str(job.file)
-    mark = read_mark(find_folder(folder, job))
-    if mark is not None and name in before and before[name] != now.get(name):
-        outdated = replace(mark, state=FAILED, reason="its data have changed")
-        write_mark(find_folder(folder, job), outdated)

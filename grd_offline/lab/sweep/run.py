@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from grd_offline.core.errors import DataError, StorageError
 from grd_offline.core.observer import NOBODY, Observer
@@ -51,12 +51,8 @@ TRIES = 2
 """Tries of a job in one sweep."""
 
 
-class Ended(NamedTuple):
-    """A job that has ended."""
-
-    job: Job
-    mark: Mark | None
-    """None if another process works on it."""
+Ended: TypeAlias = tuple[Job, Mark | None]
+"""A job that has ended, with its mark: None if another process works on it."""
 
 
 class Runner(AbstractContextManager["Runner", None]):
@@ -123,7 +119,7 @@ def run_jobs(
             except StorageError as error:
                 known = marks[job.name] or Mark(STARTED, job.command, 0)
                 failed = Mark(FAILED, job.command, known.tries + 1, reason=str(error))
-                ended.append(Ended(job, failed))
+                ended.append((job, failed))
         ended += runner.poll()
         for job, mark in ended:
             del running[job.name]
@@ -200,7 +196,7 @@ class LocalRunner(Runner):
         try:
             process = JobProcess(self._sweep, job, self._free[0], self._directory)
         except Busy:
-            self._ended.append(Ended(job, None))
+            self._ended.append((job, None))
             return
         self._running.append((process, self._free.pop(0)))
 
@@ -212,7 +208,7 @@ class LocalRunner(Runner):
                 mark = process.finish()
             except StorageError as error:
                 mark = replace(process.mark, state=FAILED, reason=str(error))
-            self._ended.append(Ended(process.job, mark))
+            self._ended.append((process.job, mark))
         ended, self._ended = self._ended, []
         return ended
 
@@ -318,7 +314,7 @@ class RayRunner(Runner):
         if not self._jobs:
             return []
         ready, _ = self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=0)
-        return [Ended(job, self._fetch(one, job)) for one in ready for job in [self._jobs.pop(one)]]
+        return [(job, self._fetch(one, job)) for one in ready for job in [self._jobs.pop(one)]]
 
     def _fetch(self, reference: Any, job: Job) -> Mark | None:
         """What became of a job, also if its worker died."""

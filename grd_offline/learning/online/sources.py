@@ -28,8 +28,8 @@ from grd_offline.learning.agents.agent import ReplaySteps
 from grd_offline.learning.online.effect_search import Regression
 from grd_offline.learning.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.learning.settings import Member, OnlineSettings
-from grd_offline.methods.models import generative
-from grd_offline.methods.models.rrd import STEPS_PER_EPISODE, RrdModel
+from grd_offline.methods import paper
+from grd_offline.methods.rrd import STEPS_PER_EPISODE, RrdModel
 from grd_offline.methods.training import copy_member, export_reward
 from grd_offline.networks.losses import SparsityWeights
 from grd_offline.networks.members.device import Download, SideStream, restore
@@ -487,7 +487,7 @@ class Generative(RewardSource):
     """`grd` with `--fit paper` or `--fit joint-net`: the generative model, driven by the replay.
 
     Each update draws M whole episodes for the reward and its masks (D_1) and takes the policy's N
-    steps for the dynamics and theirs (D_2); `grd_offline.methods.models.generative` has the model
+    steps for the dynamics and theirs (D_2); `grd_offline.methods.paper` has the model
     and the two fits. `joint-net` sees inputs and returns at unit scale, which follows the episodes
     as they come in.
     """
@@ -499,7 +499,7 @@ class Generative(RewardSource):
     ) -> None:
         super().__init__(where, replay, members, settings)
         is_paper = members[0].kind == "paper"
-        self.settings = fit = generative.PAPER if is_paper else generative.JOINT_NET
+        self.settings = fit = paper.PAPER if is_paper else paper.JOINT_NET
         states, actions, device = self.states, self.actions, replay.device
         inputs, hidden, self._episodes = states + actions, settings.hidden, settings.episodes
         seeds = [member.seed * 4 + 2 for member in members]
@@ -512,7 +512,7 @@ class Generative(RewardSource):
             ),
         )
         columns = zip(*(member.lambdas for member in members), strict=True)
-        self.model = generative.GenerativeModel(
+        self.model = paper.GenerativeModel(
             *(part.to(device) for part in parts),
             settings=fit,
             lambdas=SparsityWeights(*(replay.send(c) for c in columns)),  # type: ignore[arg-type]
@@ -568,7 +568,7 @@ class Generative(RewardSource):
         if self.settings.standardise:
             returns = (returns - self._offset * drawn.lengths) / self._spread
             unit = self._scale / self._spread
-        trajectories = generative.Trajectories(inputs, drawn.valid, returns, unit=unit)
+        trajectories = paper.Trajectories(inputs, drawn.valid, returns, unit=unit)
         dense = self._is_dense(counter)
         return self.model.compute_return_loss(trajectories, to_gumbel(noise), dense)
 
@@ -586,7 +586,7 @@ class Generative(RewardSource):
         if self.settings.standardise:
             next_states = (next_states - self._mean[..., :states]) / self._std[..., :states]
         inputs = self._scale_inputs(steps.observations, steps.actions)
-        transitions = generative.Transitions(inputs, next_states, outputs)
+        transitions = paper.Transitions(inputs, next_states, outputs)
         dynamics = self.model.compute_dynamics_loss(transitions, to_gumbel(noise), dense)
         return dynamics, self.model.compute_sparsity_loss(dense)
 
@@ -682,7 +682,7 @@ class Normaliser:
 class Rrd(RewardSource):
     """`rrd` and `rrd-unbiased`: randomised return decomposition beside a policy that learns.
 
-    `grd_offline.methods.models.rrd` has the model; each update draws a few episodes of the replay
+    `grd_offline.methods.rrd` has the model; each update draws a few episodes of the replay
     and some steps of each. Both kinds may be members of one source: `unbiased` says which member is
     which.
     """

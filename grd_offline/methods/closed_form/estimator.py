@@ -7,8 +7,8 @@ of a step the reward looks at the state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -58,7 +58,6 @@ PLACES = {
     END: "at the end of each step",
     BEFORE: "one step earlier",
 }
-_OPTION = "The option --state-at start, midpoint or end fixes it."
 
 
 def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
@@ -74,16 +73,32 @@ def find_moment(fit: ClosedFormFit, spread: float) -> list[Finding]:
             "the observations."
         )
         return [Finding(UNRELIABLE, text, "the reward seems to come a step late")]
-    taken = f"The reward looks at the state {PLACES[fit.state_at]}."
-    if others := list_open_moments(fit):
-        return _tell_undecided(fit, spread, taken, others)
-    why = f"This explains {fit.outcome.plural} clearly better than the other moments."
-    if END not in fit.moments:
-        why = (
-            "No other moment was tried: steps are independent of each other, and the data do not "
-            "have the state after the last one."
-        )
-    return [Finding(FINE, f"{taken} {why}")]
+    taken, returns = f"The reward looks at the state {PLACES[fit.state_at]}.", fit.outcome.plural
+    others = list_open_moments(fit)
+    if not others:
+        why = f"This explains {returns} clearly better than the other moments."
+        if END not in fit.moments:
+            why = (
+                "No other moment was tried: steps are independent of each other, and the data do "
+                "not have the state after the last one."
+            )
+        return [Finding(FINE, f"{taken} {why}")]
+    share = measure_share(fit.moment_variance, spread)
+    why = "This moment has the most evidence."
+    if fit.state_at == MIDPOINT:
+        why = "The midpoint was taken because it errs least where nothing decides."
+    places = " or ".join(PLACES[moment] for moment in others)
+    undecided = f"{taken} {why} {returns.capitalize()} do not exclude that it looks {places}."
+    depends = f"{show_share(share)} of the spread of the rewards"
+    if share < BARS.much_hidden:
+        return [Finding(FINE, f"{undecided} Only {depends} depends on this choice.")]
+    text = (
+        f"{undecided} The choice decides {depends}: with another moment the correlation with the "
+        f"true rewards may be as low as about {bound_correlation(share):.2f}. The option "
+        "--state-at start, midpoint or end fixes it."
+    )
+    short = f"{returns} do not decide at which moment the reward looks at a state"
+    return suspect(share, BARS.much_hidden, text, short, unreliable=BARS.too_much_hidden)
 
 
 def list_open_moments(fit: ClosedFormFit) -> list[str]:
@@ -96,29 +111,6 @@ def list_open_moments(fit: ClosedFormFit) -> list[str]:
         for moment in (START, MIDPOINT, END, BEFORE)
         if moment != fit.state_at and chances.get(moment, 0.0) > BARS.possible
     ]
-
-
-def _tell_undecided(
-    fit: ClosedFormFit, spread: float, taken: str, others: Sequence[str]
-) -> list[Finding]:
-    share = measure_share(fit.moment_variance, spread)
-    places = " or ".join(PLACES[moment] for moment in others)
-    why = (
-        "The midpoint was taken because it errs least where nothing decides."
-        if fit.state_at == MIDPOINT
-        else "This moment has the most evidence."
-    )
-    returns = fit.outcome.plural
-    undecided = f"{taken} {why} {returns.capitalize()} do not exclude that it looks {places}."
-    depends = f"{show_share(share)} of the spread of the rewards"
-    if share < BARS.much_hidden:
-        return [Finding(FINE, f"{undecided} Only {depends} depends on this choice.")]
-    text = (
-        f"{undecided} The choice decides {depends}: with another moment the correlation with the "
-        f"true rewards may be as low as about {bound_correlation(share):.2f}. {_OPTION}"
-    )
-    short = f"{returns} do not decide at which moment the reward looks at a state"
-    return suspect(share, BARS.much_hidden, text, short, unreliable=BARS.too_much_hidden)
 
 
 def measure_step_noise(fit: ClosedFormFit) -> float:
@@ -191,9 +183,8 @@ correlation is 1 - h.
 """
 
 
-def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
+def find_history(fit: ClosedFormFit, spread: float) -> Iterator[Finding]:
     """Describe what returns show to depend on more than the step itself."""
-    findings = []
     for kind, variance in fit.history.items():
         share = measure_share(variance, spread)
         text = (
@@ -203,11 +194,7 @@ def find_history(fit: ClosedFormFit, spread: float) -> list[Finding]:
             f"cannot express it. {_REMEDIES[kind]}"
         )
         short, most = f"the reward seems to depend on {kind}", float(np.sqrt(_MOST[kind]))
-        findings += suspect(share, BARS.much_hidden, text, short, unreliable=most)
-    return findings
-
-
-_NAMED_STILL = 3
+        yield from suspect(share, BARS.much_hidden, text, short, unreliable=most)
 
 
 def find_same(
@@ -223,7 +210,7 @@ def find_same(
     still = [one for one in used if share[one] < BARS.stays] or used
     if not still:
         return []
-    named = ", ".join(one.name for one in still[:_NAMED_STILL])
+    named = ", ".join(one.name for one in still[:3])
     text = (
         f"The reward comes from {named}, and all steps of an episode get nearly the same. So "
         f"{fit.outcome.plural} do not show how the steps of an episode differ. If such an input "
@@ -243,15 +230,13 @@ def _measure_within(values: Sequence[Array]) -> Array:
     return np.where(total > 0, within / np.maximum(total, 1e-300), 1.0)
 
 
-def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> list[str]:
+def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> Iterator[str]:
     """Clauses that can follow "The bands hold if"; none where returns decide all that matters."""
-    conditions, returns = [], fit.outcome.plural
+    returns = fit.outcome.plural
     if list_open_moments(fit) and measure_share(fit.moment_variance, spread) >= BARS.much_hidden:
-        conditions.append(
-            f"the reward looks at the state {PLACES[fit.state_at]}, which {returns} do not decide"
-        )
+        yield f"the reward looks at the state {PLACES[fit.state_at]}, which {returns} do not decide"
     if fit.model.effects and is_noise_open(fit, episodes, spread):
-        conditions.append(
+        yield (
             f"what {returns} leave unexplained is noise of single steps, which episodes of one "
             "length cannot show"
         )
@@ -260,7 +245,7 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
     is_single = all(int(episode.delivered.sum()) == 1 for episode in episodes)
     is_alike = is_single and episodes.lengths.max() > 1 and have_same_length(episodes.lengths)
     if is_alike and fit.model.effects and fit.outcome == NUMBER and not fit.even_inputs:
-        conditions.append(
+        yield (
             "no step is worth more because of its number alone, which episodes of one length "
             "cannot show"
         )
@@ -268,16 +253,15 @@ def list_conditions(fit: ClosedFormFit, episodes: EpisodeSet, spread: float) -> 
     hidden = fit.model.hidden_variance * fit.model.inflation**2
     noise = measure_step_noise(fit) + fit.model.shared_variance * fit.model.inflation**2
     if hidden >= noise and float(np.sqrt(hidden)) >= BARS.noticed * spread:
-        conditions.append(
+        yield (
             f"the reward has parts that {returns} do not show (if it has none, the bands are too "
             "wide)"
         )
     if fit.outcome == SUCCESS:
-        conditions.append(f"no effect was missed, which {returns} often leave open")
+        yield f"no effect was missed, which {returns} often leave open"
     if fit.even_inputs:
         names = list_names(fit.even_inputs)
-        conditions.append(f"{names} is worth what was found, which {returns} hardly show")
-    return conditions
+        yield f"{names} is worth what was found, which {returns} hardly show"
 
 
 def tell_bands(function: RewardFunction, conditions: Sequence[str]) -> str:
@@ -291,8 +275,7 @@ def tell_bands(function: RewardFunction, conditions: Sequence[str]) -> str:
     return f"{bands} Here they hold only if all of this is true: {listed}."
 
 
-_NAMED = 5
-_PROBED_STEPS = 20_000
+_NAMED, _PROBED_STEPS = 5, 20_000
 
 
 def examine(
@@ -300,7 +283,8 @@ def examine(
 ) -> tuple[list[Finding], dict[str, Any]]:
     """Findings in words, and the numbers behind them."""
     wanted = round(_PROBED_STEPS / max(episodes.total_steps / len(episodes), 1))
-    chosen, curves = pick_evenly(episodes, wanted), fit.model.explain().effects
+    chosen = pick_evenly(episodes, wanted)
+    known = [(curve, _measure_known(curve)) for curve in fit.model.explain().effects]
     rewards = [(one, fit.model.predict(StepBatch.from_episode(one))) for one in chosen]
     spread = float(np.concatenate([r for _, r in rewards]).std())
     outliers = _list_outliers(fit, episodes, discount)
@@ -311,7 +295,7 @@ def examine(
         *_tell_base(fit),
     ]
     if fit.model.effects:
-        findings += [*_find_weak(fit, curves), *_find_alike(fit, curves)]
+        findings += [*_find_weak(fit, known), *_find_alike(fit, known)]
         findings += [*_find_more(fit, episodes), *find_moment(fit, spread)]
         findings += [*_find_hidden(fit, spread), *_find_even(fit)]
         findings += find_same(fit, episodes, rewards) + find_noise_sources(fit, episodes, spread)
@@ -321,10 +305,7 @@ def examine(
     return settle_findings(findings), {
         "equations": _count_returns(episodes),
         "effective_parameters": fit.effective_parameters,
-        "pinned_down": {
-            name_effect(curve.references): share
-            for curve, share in zip(curves, _measure_known(curves), strict=True)
-        },
+        "pinned_down": {name_effect(curve.references): share for curve, share in known},
         "return_noise_share": 1 - fit.left_out_r2,
         "state_at": fit.state_at,
         "moments": {name: float(value) for name, value in fit.moments.items()},
@@ -333,7 +314,7 @@ def examine(
         "history": {name: float(np.sqrt(part)) for name, part in fit.history.items()},
         "step_noise": float(np.sqrt(measure_step_noise(fit))),
         "outliers": outliers,
-        "conditions": list_conditions(fit, episodes, spread),
+        "conditions": list(list_conditions(fit, episodes, spread)),
     }
 
 
@@ -435,20 +416,21 @@ def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, 
     return amounts, lengths, float(np.spacing(kind(largest)))
 
 
-def _measure_known(curves: Sequence[EffectCurve]) -> list[float]:
-    """For each effect the fraction that is known. 1 is a curve without a band.
-
-    Variance of the curve over that variance plus the usual variance of its band.
-    """
-    sizes = [(float(np.var(curve.mean)), float(np.median(curve.std)) ** 2) for curve in curves]
-    return [size / max(size + open_part, 1e-300) for size, open_part in sizes]
+Known: TypeAlias = Sequence[tuple[EffectCurve, float]]
+"""Each effect with the fraction of it that is known: 1 is a curve without a band."""
 
 
-def _find_weak(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
-    known, returns = _measure_known(curves), fit.outcome.plural
+def _measure_known(curve: EffectCurve) -> float:
+    """Variance of the curve over that variance plus the usual variance of its band."""
+    size, open_part = float(np.var(curve.mean)), float(np.median(curve.std)) ** 2
+    return size / max(size + open_part, 1e-300)
+
+
+def _find_weak(fit: ClosedFormFit, known: Known) -> list[Finding]:
+    returns = fit.outcome.plural
     weak = [
         name_effect(curve.references)
-        for curve, share in zip(curves, known, strict=True)
+        for curve, share in known
         if share < BARS.weak and abs(curve.share) > BARS.negligible
     ]
     if not weak:
@@ -461,14 +443,10 @@ def _find_weak(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Findin
     return [Finding(CAREFUL, text, f"the shape of {list_names(weak)} is not determined")]
 
 
-def _find_alike(fit: ClosedFormFit, curves: Sequence[EffectCurve]) -> list[Finding]:
+def _find_alike(fit: ClosedFormFit, known: Known) -> list[Finding]:
     correlation, inputs = np.abs(fit.sum_correlation), fit.correlated
-    loose = {
-        one.at_start
-        for curve, share in zip(curves, _measure_known(curves), strict=True)
-        for one in curve.references
-        if share < BARS.well_known
-    }
+    open_curves = [curve for curve, share in known if share < BARS.well_known]
+    loose = {one.at_start for curve in open_curves for one in curve.references}
     is_loose = [one.at_start in loose for one in inputs]
     pairs = [
         f"{inputs[i].name} and {inputs[j].name}"
@@ -507,13 +485,12 @@ def _find_outliers(
 ) -> list[Finding]:
     if not outliers:
         return []
-    shown = ", ".join(str(index) for index in outliers[:_NAMED])
-    more = f" and {len(outliers) - _NAMED} more" if len(outliers) > _NAMED else ""
+    shown = list_names([str(index) for index in outliers], _NAMED)
     one, total = len(outliers) == 1, _count_returns(episodes)
     count = f"{len(outliers)} of {total:,} {outcome.plural} {'is' if one else 'are'}"
     text = (
         f"{count} far from what any reward explains, and count{'s' if one else ''} less. "
-        f"Look at {'episode' if one else 'episodes'} {shown}{more} (the first is 0)."
+        f"Look at {'episode' if one else 'episodes'} {shown} (the first is 0)."
     )
     returns = np.array([episode.compute_return(discount) for episode in episodes])
     squares = (returns - np.delete(returns, outliers).mean()) ** 2
@@ -631,14 +608,9 @@ class ClosedForm(Decomposer, settings=ClosedFormSettings):
         """Find effects, variances and weights."""
         self.fit_ = fit_closed_form(episodes, self.settings, rng, progress)
         self.function_ = self.fit_.model
-        self.masks_ = {
-            "state_to_reward": self.fit_.state_to_reward,
-            "action_to_reward": self.fit_.action_to_reward,
-        }
-        self.scores_ = {
-            "state_to_reward": self.fit_.state_score,
-            "action_to_reward": self.fit_.action_score,
-        }
+        names, fit = ("state_to_reward", "action_to_reward"), self.fit_
+        self.masks_ = {name: getattr(fit, name) for name in names}
+        self.scores_ = dict(zip(names, (fit.state_score, fit.action_score), strict=True))
 
     def predict_amounts(self, episode: Episode, discount: float) -> tuple[Array, Array | None]:
         """Mean and standard deviation of each amount; of labels, those of the chance of success."""

@@ -29,7 +29,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.additive import choosing
+from grd_offline.additive import choosing, search
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect
 from grd_offline.additive.choosing import Chosen, EffectChooser
@@ -44,19 +44,7 @@ from grd_offline.additive.hidden import (
 )
 from grd_offline.additive.labels import LabelBank, LabelSelection, search_labels, shake_inputs
 from grd_offline.additive.moments import AUTO, BEFORE, BOTH, END, MIDPOINT, NEAR, START, prefer
-from grd_offline.additive.search import (
-    NOWHERE,
-    EffectBank,
-    ModelAverage,
-    Selection,
-    average_models,
-    correlate_columns,
-    factor_posterior,
-    measure_inflation,
-    measure_losses,
-    search_backward,
-    search_forward,
-)
+from grd_offline.additive.search import NOWHERE, EffectBank, ModelAverage, Selection
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import SAME_LENGTH, EpisodeSet, cut_pieces
 from grd_offline.core.errors import DataError
@@ -82,46 +70,40 @@ def fit_closed_form(
     asked = settings.outcome
     has_labels = asked == SUCCESS or (asked == AUTO and are_labels(episodes))
     if episodes.preferences is None and not has_labels:
-        return _fit_numbers(episodes, settings, rng, progress)
+        return _MomentSearch(episodes, settings, rng, progress).run()
     found = fit_labels(episodes, settings, rng, progress)
     is_clear = found.outcome == SUCCESS and found.left_out_r2 >= BARS.clear_labels
     if asked == SUCCESS or not is_clear:
         return found
-    plain = _fit_numbers(episodes, settings, rng, progress)
+    plain = _MomentSearch(episodes, settings, rng, progress).run()
     return plain if plain.left_out_r2 >= BARS.exact_numbers else found
 
 
-def _fit_numbers(
-    episodes: EpisodeSet, settings: ClosedFormSettings, rng: np.random.Generator, progress: Progress
-) -> ClosedFormFit:
-    asked = BOTH if settings.next_state else settings.state_at
-    if asked != AUTO:
-        chooser = EffectChooser(episodes, asked, settings, rng, progress)
-        return LastFit(chooser, chooser.settle_noise(chooser.choose()), rng).run({})
-    return _MomentSearch(episodes, settings, rng, progress).run()
-
-
+@dataclass(eq=False)
 class _MomentSearch:
-    """A fit at the midpoint, compared with the ends of the transitions.
+    """A fit to numbers at the midpoint, compared with the ends of the transitions.
 
     Where no row tells the state at its end, see `Motion.start_only`, it is a fit at the start.
+    Nothing is compared where a moment is asked for.
     """
 
-    def __init__(
-        self,
-        episodes: EpisodeSet,
-        settings: ClosedFormSettings,
-        rng: np.random.Generator,
-        progress: Progress,
-    ) -> None:
-        self.episodes, self.settings, self.rng, self.progress = episodes, settings, rng, progress
-        motion = find_motion(episodes)
-        self.jumps, self.first = motion.jumps, START if motion.start_only else MIDPOINT
+    episodes: EpisodeSet
+    settings: ClosedFormSettings
+    rng: np.random.Generator
+    progress: Progress
+
+    def __post_init__(self) -> None:
         self.choosers: dict[str, EffectChooser] = {}
         self.chosen: dict[str, Chosen] = {}
         self.evidence: dict[str, float] = {}
 
     def run(self) -> ClosedFormFit:
+        asked = BOTH if self.settings.next_state else self.settings.state_at
+        if asked != AUTO:
+            chooser = self._chooser(asked)
+            return LastFit(chooser, chooser.settle_noise(chooser.choose()), self.rng).run({})
+        motion = find_motion(self.episodes)
+        self.jumps, self.first = motion.jumps, START if motion.start_only else MIDPOINT
         first, best = self._choose(self.first), self.first
         has_states = self._has_states(first)
         self._measure(best, best)
@@ -321,7 +303,7 @@ class LastFit:
             return_r2=1 - float(((fit.noise * fit.residual) ** 2).sum()) / power,
             left_out_r2=choosing.explain_left_out(fit),
             effective_parameters=float(fit.effective_parameters().sum()),
-            sum_correlation=correlate_columns(data.sums[:, in_model]),
+            sum_correlation=search.correlate_columns(data.sums[:, in_model]),
             correlated=_refer(data, in_model),
             state_at=data.state_at,
             moments=dict(evidence),
@@ -381,14 +363,14 @@ class LastFit:
         smooth = [effect for effect in bank if effect not in rough]
         last = bank.fit(smooth, selection.start, self.rules)
         if rough:
-            last = search_forward(bank, list(bank), last, self.rules)
+            last = search.search_forward(bank, list(bank), last, self.rules)
         last, ended = self._add_switches(last, bank), (self.data.terminated,)
         if ended in last.effects:  # left out again where it carries no evidence
-            loss = measure_losses(last.fit)[last.effects.index(ended)]
+            loss = search.measure_losses(last.fit)[last.effects.index(ended)]
             if loss < self.settings.drop_loss:
                 kept = [effect for effect in last.effects if effect != ended]
                 last = bank.fit(kept, last.start, self.rules)
-        losses = search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
+        losses = search.search_backward(bank, last, self.rules, -np.inf, self.data.column)[1]
         return last, bank, losses, BARS.held_out_climb
 
     def _add_switches(self, last: Selection, bank: EffectBank) -> Selection:
@@ -427,7 +409,7 @@ class LastFit:
         return last, bank, {column: average.score(column) for column in likely}, 0
 
     def _average_models(self, bank: EffectBank, candidates: Sequence[Effect]) -> ModelAverage:
-        return average_models(
+        return search.average_models(
             {effect: bank[effect].columns for effect in candidates},
             self.data.target,
             self.data.column,
@@ -448,7 +430,9 @@ class LastFit:
         averages = [np.zeros(0), *(bank[effect].average for effect in last.effects)]
         half = len(data.probe) // 2 or 1
         features = compute_features(data, bank, last.effects, data.probe)
-        factor, left = factor_posterior(fit, features[:half], features[half:], self.settings.rank)
+        factor, left = search.factor_posterior(
+            fit, features[:half], features[half:], self.settings.rank
+        )
         length = float(data.equations.constant @ data.equations.constant)
         model = EffectModel(
             observation_names=data.episodes.observation_names,
@@ -468,7 +452,7 @@ class LastFit:
             noise_variance=fit.noise * unit**2,
             shared_variance=fit.noise * data.noise.shared * unit**2,
             whole_variance=fit.noise * data.noise.whole * unit**2,
-            inflation=measure_inflation(fit, self.settings.noise_floor, self.rng, climb),
+            inflation=search.measure_inflation(fit, self.settings.noise_floor, self.rng, climb),
             shares=np.zeros(len(effects)),
         )
         slices = [place for _, place, _ in model.effect_slices()]
@@ -659,7 +643,7 @@ class _MomentOfLabels(EffectChooser):
 
     def _settle(self, found: Selection) -> None:
         threshold = self.settings.find_input_loss(found.fit.evidence - self.bank.null_evidence)
-        self.found, self.scores = search_backward(
+        self.found, self.scores = search.search_backward(
             self.bank, found, self.rules, threshold, self.data.column
         )
 
@@ -682,20 +666,20 @@ def _compress(block: NDArray[np.floating], fixed: Array) -> NDArray[np.floating]
 class _LabelFit(LastFit):
     """The last fit, to the parabola in the place of the likelihood of the labels."""
 
-    def __init__(self, search: _MomentOfLabels, rng: np.random.Generator) -> None:
-        super().__init__(search, Chosen(search.found, search.bank, False), rng)
-        self.search = search
-        assert isinstance(search.found, LabelSelection)
-        self.logits, self.base = search.found.logits, search.found.base
+    def __init__(self, moment: _MomentOfLabels, rng: np.random.Generator) -> None:
+        super().__init__(moment, Chosen(moment.found, moment.bank, False), rng)
+        self.moment = moment
+        assert isinstance(moment.found, LabelSelection)
+        self.logits, self.base = moment.found.logits, moment.found.base
 
     @cached_property
     def found(self) -> Found:
         """The effects found, as a fit to amounts with known noise."""
-        amounts, root = self.search.bank.find_parabola(self.logits)
+        amounts, root = self.moment.bank.find_parabola(self.logits)
         self.data.take_amounts(amounts - self.base, root**2)
-        selection = self.search.found
-        bank = self.search.build_scaled(selection.effects)
-        if not self.search.bank.has_constant:
+        selection = self.moment.found
+        bank = self.moment.build_scaled(selection.effects)
+        if not self.moment.bank.has_constant:
             # Rewards have mean 0 over the data, where labels say nothing about their level.
             for effect in bank:
                 features = compute_features(self.data, bank, [effect], self.data.probe)
@@ -705,14 +689,14 @@ class _LabelFit(LastFit):
         scaled = {effect: variance / power for effect, variance in selection.start[0].items()}
         start = scaled, 1 / power
         last = bank.fit(list(selection.effects), start, self.rules, free=False, iterations=0)
-        return last, bank, self.search.scores, 0
+        return last, bank, self.moment.scores, 0
 
     def finish(self, evidence: dict[str, float]) -> ClosedFormFit:
         """The reward model, and how well labels pin it down."""
-        result, given = self.run(evidence), self.search.given
+        result, given = self.run(evidence), self.moment.given
         labels, outcome = given.labels, given.outcome
         # The logit of each label if it is left out of the last fit.
-        amounts, root = self.search.bank.find_parabola(self.logits)
+        amounts, root = self.moment.bank.find_parabola(self.logits)
         errors = self.data.equations.find_errors(self.found[0].fit)
         logits = self.logits, np.asarray(amounts - errors * self.data.unit / root)
         power = max(float(((labels - labels.mean()) ** 2).sum()), 1e-300)
@@ -723,13 +707,13 @@ class _LabelFit(LastFit):
             model=replace(
                 result.model, outcome=outcome, base=self.base, noise_variance=0.0, lasting_share=0.0
             ),
-            evidence=self.search.found.fit.evidence,
+            evidence=self.moment.found.fit.evidence,
             noise=0.0,
             return_r2=r2[0],
             left_out_r2=r2[1],
             even_inputs=tuple(one.name for one in even),
             outcome=outcome,
-            length_share=self.search.length_share or 0.0,
+            length_share=self.moment.length_share or 0.0,
         )
 
     def _find_history(self, last: Selection, bank: EffectBank) -> dict[str, float]:
