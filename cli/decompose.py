@@ -93,7 +93,7 @@ def decompose(
     from grd_offline.io.tables.columns import split_names
     from grd_offline.methods.choose import CLOSED
     from grd_offline.pipeline.decompose import decompose as run
-    from grd_offline.pipeline.several import decompose_each
+    from grd_offline.pipeline.decompose import decompose_each
 
     from .display import show_stages
 

@@ -37,11 +37,11 @@ from .methods.result import Decomposition as Decomposition
 from .methods.result import read_decomposition as read_decomposition
 from .methods.rrd import Rrd as Rrd
 from .methods.settings import DecomposeSettings as DecomposeSettings
+from .pipeline.decompose import compute_rewards as compute_rewards
 from .pipeline.decompose import decompose as decompose
+from .pipeline.decompose import decompose_each as decompose_each
 from .pipeline.decompose import decompose_file as decompose_file
 from .pipeline.decompose import save_decomposition as save_decomposition
-from .pipeline.new_rows import compute_rewards as compute_rewards
-from .pipeline.several import decompose_each as decompose_each
 from .rewards.model import RewardModel as RewardModel
 
 __version__: str

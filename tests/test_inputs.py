@@ -14,8 +14,7 @@ import grd_offline
 from grd_offline.core.episodes import LabelName, list_label_columns, read_names
 from grd_offline.core.inputs import InputRef, explain_marks, list_inputs, name_effect
 from grd_offline.methods.result import read_decomposition
-from grd_offline.report.effects import measure_importance
-from grd_offline.report.tracks import read_tracks
+from grd_offline.report.decomposed import measure_importance, read_tracks
 
 MARKS = r"""["']('|=| x | \(midpoint\)|\\')["']|chr\(39\)"""
 READ = re.compile(

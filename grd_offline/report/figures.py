@@ -22,28 +22,23 @@ from grd_offline.core.errors import DataError, printable
 from grd_offline.core.inputs import InputRef
 from grd_offline.core.statistics import NORMAL_90, Estimate
 from grd_offline.core.typing import Array
-from grd_offline.io.files.results import (
-    EVALUATIONS_FILE,
-    MASKS,
-    EpisodeRewards,
-    RunRecord,
-    choose_member,
-    read_episode,
-    read_masks,
-)
+from grd_offline.io.files import results
+from grd_offline.io.files.results import EpisodeRewards, RunRecord
 from grd_offline.io.files.storage import replace_file
 from grd_offline.methods.result import Decomposition
-from grd_offline.report.decomposed import read_outcome
-from grd_offline.report.effects import (
+from grd_offline.report.decomposed import (
     MOST_BARS,
     Importance,
     Shape,
+    Track,
+    find_landmarks,
     measure_edges,
     measure_importance,
+    read_outcome,
+    read_tracks,
     shape_effects,
 )
 from grd_offline.report.page import GROUPS, LIGHT, show_share
-from grd_offline.report.tracks import Track, find_landmarks, read_tracks
 from grd_offline.report.training import (
     FEW_SEEDS,
     METRICS,
@@ -173,7 +168,9 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
     figure = make_figure(width, min(1.5 + 2.0 * share, 8.0))
     places = figure.subplots(1, len(masks), squeeze=False)[0]
     drawn = [_plot_masks(axes, at) for axes, at in zip(places, masks, strict=True)]
-    if any(((mask > 0) & (mask < 1)).any() for mask in (masks[-1][name] for name, _ in MASKS)):
+    if any(
+        ((mask > 0) & (mask < 1)).any() for mask in (masks[-1][name] for name, _ in results.MASKS)
+    ):
         figure.colorbar(drawn[-1], ax=places, label="strength", shrink=0.5)
     between = ": " if len(masks) > 1 else "\n"
     figure.suptitle(f"masks of {shorten(member)}{between}rows are causes, columns are effects")
@@ -217,9 +214,8 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> ScalarMappable:
         [*(shown_states + 0.5), *(of_action[shown_actions] + 0.5)],
         [*causes, *(shorten(of_actions[i]) for i in shown_actions)],
     )
-    shares = [
-        f"{title} {(masks[name] > 0).mean():.0%}" for name, title in MASKS if masks[name].size
-    ]
+    known = [(name, title) for name, title in results.MASKS if masks[name].size]
+    shares = [f"{title} {(masks[name] > 0).mean():.0%}" for name, title in known]
     if "step" in masks:
         axes.set_title(f"step {masks['step']:,}")
     axes.set_xlabel("\n".join(shares))
@@ -255,10 +251,10 @@ def draw_run(run: RunRecord, metric: str) -> dict[str, Figure]:
     figures = {metric: draw_comparison([run], metric)}
     if edges := make_curves([run], "edges"):
         figures["edges"] = draw_curves(edges, "edges", printable(run.environment), run.unit)
-    if masked := choose_member(run, "masks"):
-        figures["masks"] = draw_masks(read_masks(run, masked), masked)
-    explained = choose_member(run, "episodes")
-    if explained and (episode := read_episode(run, explained)):
+    if masked := results.choose_member(run, "masks"):
+        figures["masks"] = draw_masks(results.read_masks(run, masked), masked)
+    explained = results.choose_member(run, "episodes")
+    if explained and (episode := results.read_episode(run, explained)):
         figures["episode"] = draw_episode(episode)
     return figures
 
@@ -268,7 +264,7 @@ def draw_comparison(runs: Sequence[RunRecord], metric: str) -> Figure:
     """Draw the learning curves of all groups of one or more runs."""
     curves = make_curves(runs, metric)
     if not curves:
-        file = runs[0].path / EVALUATIONS_FILE
+        file = runs[0].path / results.EVALUATIONS_FILE
         raise DataError(f"no {metric} in any evaluation", file=file)
     title = ", ".join(dict.fromkeys(printable(run.environment) for run in runs))
     return draw_curves(curves, metric, title, find_unit(runs))
@@ -282,7 +278,7 @@ def draw_decomposition(record: Decomposition) -> dict[str, Figure]:
     importance = measure_importance(record, tracks)
     edges = measure_edges(record, measure_importance(record, tracks, by_column=False))
     names = {f"{kind}_names": record.masks[f"{kind}_names"] for kind in ("state", "action")}
-    masks = {**names, **{name: np.atleast_2d(edges[name]) for name, _ in MASKS}}
+    masks = {**names, **{name: np.atleast_2d(edges[name]) for name, _ in results.MASKS}}
     states = len(record.masks["state_names"])
     masks["action_to_state"] = masks["action_to_state"].reshape(-1, states)  # [] without actions
     median = find_landmarks(tracks)["median"]

@@ -21,24 +21,9 @@ from grd_offline.core.errors import DataError, printable
 from grd_offline.core.statistics import Estimate, pearson
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_seconds
+from grd_offline.io.files import results
 from grd_offline.io.files.plain import folder_errors
-from grd_offline.io.files.results import (
-    EVALUATIONS_FILE,
-    JUDGE_FILE,
-    JUDGE_MISFIT,
-    LARGEST,
-    MASKS,
-    OBSERVED,
-    OFFLINE,
-    TRUE,
-    EpisodeRewards,
-    JudgementRecord,
-    RunRecord,
-    Verdict,
-    list_steps,
-    read_episodes,
-    read_masks,
-)
+from grd_offline.io.files.results import OBSERVED, TRUE, JudgementRecord, RunRecord, Verdict
 from grd_offline.report.page import (
     count_steps,
     encode,
@@ -118,9 +103,9 @@ def _number(run: RunRecord, text: str, column: str) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not abs(number) <= LARGEST:
+    if not abs(number) <= results.LARGEST:
         reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / EVALUATIONS_FILE, field=column)
+        raise DataError(reason, file=run.path / results.EVALUATIONS_FILE, field=column)
     return number
 
 
@@ -155,7 +140,7 @@ def pack_metrics(
         own = [curve for curve in returns if not curve.is_oracle]
         looks = {curve.label: place for place, curve in enumerate(own)}
     metrics = []
-    offline = all(run.about["format"] == OFFLINE for run in runs)
+    offline = all(run.about["format"] == results.OFFLINE for run in runs)
     for key, (_, label) in METRICS.items():
         if offline and key == "correlation":  # their rewards do not change
             continue
@@ -224,7 +209,7 @@ def scales_differ(first: Array, second: Array) -> bool:
     return wide > 2 * narrow or abs(float(first.mean() - second.mean())) > 2 * wide
 
 
-def align_rewards(episode: EpisodeRewards) -> tuple[Array, Array, bool]:
+def align_rewards(episode: results.EpisodeRewards) -> tuple[Array, Array, bool]:
     """Return the found and the true rewards, standardised if their scales differ."""
     found, true = episode.found, episode.true
     is_scaled = scales_differ(found, true) and min(np.ptp(found), np.ptp(true)) > 0
@@ -233,7 +218,7 @@ def align_rewards(episode: EpisodeRewards) -> tuple[Array, Array, bool]:
     return found, true, bool(is_scaled)
 
 
-def describe_match(episode: EpisodeRewards) -> str:
+def describe_match(episode: results.EpisodeRewards) -> str:
     """Say how well the found rewards follow the true ones."""
     for name, values in (("reward found", episode.found), ("true reward", episode.true)):
         if np.ptp(values) == 0:
@@ -304,7 +289,7 @@ def make_run_page(runs: Sequence[RunRecord]) -> str:
 def _make_run_page(runs: Sequence[RunRecord]) -> str:
     curves = make_curves(runs, "return")
     if not curves:
-        raise DataError("no return in any evaluation", file=runs[0].path / EVALUATIONS_FILE)
+        raise DataError("no return in any evaluation", file=runs[0].path / results.EVALUATIONS_FILE)
     payload = {
         "unit": find_unit(runs),
         "metrics": pack_metrics(runs, curves),
@@ -324,7 +309,7 @@ def _make_run_page(runs: Sequence[RunRecord]) -> str:
     own = [curve for curve in curves if not curve.is_oracle] or curves
     best = max(own, key=lambda curve: float(curve.means[-1]))
     is_clear = not find_rivals({curve.label: curve.last_scores for curve in own}, best.label)
-    offline = all(run.about["format"] == OFFLINE for run in runs)
+    offline = all(run.about["format"] == results.OFFLINE for run in runs)
     oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
     place, count = join_names(dict.fromkeys(run.environment for run in runs)), find_count(runs)
     speeds = [_describe_speed(run) for run in runs]
@@ -403,14 +388,14 @@ def _label(run: RunRecord, member: str, runs: Sequence[RunRecord]) -> str:
 
 def _list_members(runs: Sequence[RunRecord], kind: str) -> list[tuple[RunRecord, str]]:
     members = [(run, member) for run in runs for member in run.members]
-    return [(run, member) for run, member in members if list_steps(run, member, kind)]
+    return [(run, member) for run, member in members if results.list_steps(run, member, kind)]
 
 
 def _pack_masks(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     members = _list_members(runs, "masks")
     packed = []
     for run, member in members:
-        last = read_masks(run, member, 1)[0]
+        last = results.read_masks(run, member, 1)[0]
         actions, states = last["action_to_state"].shape
         size = (states + actions) * (states + 1)
         moments = max(2, min(MOST_MOMENTS, MASK_BYTES // (size * len(members))))
@@ -419,14 +404,14 @@ def _pack_masks(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
                 "label": _label(run, member, runs),
                 "states": _list_names(run, "observation_names", "s", states),
                 "actions": _list_names(run, "action_names", "a", actions),
-                "moments": [_pack_moment(at) for at in read_masks(run, member, moments)],
+                "moments": [_pack_moment(at) for at in results.read_masks(run, member, moments)],
             }
         )
     return packed
 
 
 def _pack_moment(at: Mapping[str, Any]) -> dict[str, Any]:
-    masks = {name: encode((at[name] > 0).astype(np.uint8)) for name, _ in MASKS}
+    masks = {name: encode((at[name] > 0).astype(np.uint8)) for name, _ in results.MASKS}
     return {"step": at["step"], "compact": at["compact"], "masks": masks}
 
 
@@ -445,14 +430,14 @@ def _pack_episodes(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     packed = [
         {
             "label": _label(run, member, runs),
-            "moments": [_pack_episode(episode) for episode in read_episodes(run, member, moments)],
+            "moments": [_pack_episode(at) for at in results.read_episodes(run, member, moments)],
         }
         for run, member in members
     ]
     return [member for member in packed if member["moments"]]
 
 
-def _pack_episode(episode: EpisodeRewards) -> dict[str, Any]:
+def _pack_episode(episode: results.EpisodeRewards) -> dict[str, Any]:
     found, true, is_scaled = align_rewards(episode)
     return {
         "step": episode.step,
@@ -497,7 +482,7 @@ SCALES = (
 
 def make_judgement_page(judgement: JudgementRecord) -> str:
     """Make the page of a judgement."""
-    with folder_errors(judgement.path / JUDGE_FILE, JUDGE_MISFIT):
+    with folder_errors(judgement.path / results.JUDGE_FILE, results.JUDGE_MISFIT):
         return _make_judgement_page(judgement)
 
 

@@ -13,9 +13,8 @@ from pages import report_decomposition, report_judgement, report_runs
 from run_tables import write_run
 
 from grd_offline.methods.result import read_decomposition
-from grd_offline.report.decomposed import compose_page
+from grd_offline.report.decomposed import compose_page, read_tracks
 from grd_offline.report.film import Film
-from grd_offline.report.tracks import read_tracks
 
 pytestmark = [
     pytest.mark.long,

@@ -7,8 +7,7 @@ from pages import find_payload, find_text, report_decomposition
 
 from grd_offline.core.inputs import explain_marks, name_effect
 from grd_offline.methods.result import read_decomposition
-from grd_offline.report.effects import measure_importance, shape_effect
-from grd_offline.report.tracks import read_tracks
+from grd_offline.report.decomposed import measure_importance, read_tracks, shape_effect
 
 LABELS = ("weather=rain", "weather=snow", "weather=sun")
 STATES = ("speed", "load", "lights", "x", "a=1", "a=2", "b=1", *LABELS)

@@ -12,8 +12,7 @@ from reward_models import make_effects, make_model
 
 from grd_offline.core.steps import StepBatch
 from grd_offline.methods.result import read_decomposition
-from grd_offline.report.effects import measure_edges, measure_importance
-from grd_offline.report.tracks import read_tracks
+from grd_offline.report.decomposed import measure_edges, measure_importance, read_tracks
 
 
 @pytest.fixture(scope="module")

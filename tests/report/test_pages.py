@@ -22,9 +22,9 @@ from run_tables import write_run
 from grd_offline.cli import main
 from grd_offline.core.errors import DataError
 from grd_offline.methods.result import read_decomposition
+from grd_offline.report.decomposed import MOST_EPISODES, pack_tracks, read_tracks
 from grd_offline.report.film import Film
 from grd_offline.report.page import find_extremes, pack, pack_series
-from grd_offline.report.tracks import MOST_EPISODES, pack_tracks, read_tracks
 from grd_offline.report.training import show_spread
 
 
