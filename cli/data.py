@@ -30,8 +30,7 @@ from .options import (
     reading_options,
     setting_options,
 )
-from .signals import Stop, catch_signals
-from .text import echo, print_facts, print_text, print_warning, say
+from .terminal import Stop, catch_signals, echo, print_facts, print_text, print_warning, say
 
 if TYPE_CHECKING:
     from grd_offline.io.datasets import Record, Recording

@@ -30,7 +30,7 @@ from .options import (
     video_options,
     workers_option,
 )
-from .text import echo, print_facts, print_text, print_warning
+from .terminal import echo, print_facts, print_text, print_warning
 
 if TYPE_CHECKING:
     from grd_offline.lab.sweep.parts import PartsPlan

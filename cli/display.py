@@ -33,8 +33,7 @@ from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_percentage, format_seconds
 from grd_offline.io.files.results import EVALUATIONS_FILE, read_rows
 
-from .signals import Stop, catch_signals
-from .text import echo, print_warning, say
+from .terminal import Stop, catch_signals, echo, print_warning, say
 
 if TYPE_CHECKING:
     from grd_offline.core.episodes import EpisodeSet
@@ -121,10 +120,10 @@ class Bars(Progress):
 
     def is_line_due(self, seconds: float) -> bool:
         """Whether it is time for another line. There is none in a terminal."""
-        is_due = self.disable and time.monotonic() - self._told >= seconds
-        if is_due:
-            self._told = time.monotonic()
-        return is_due
+        if not self.disable or time.monotonic() - self._told < seconds:
+            return False
+        self._told = time.monotonic()
+        return True
 
 
 def format_left(seconds: float | None, is_least: bool = False) -> str:
@@ -527,15 +526,6 @@ class RunDisplay(Observer):
         passed = time.monotonic() - self._sampled
         return max((steps.remaining or 0.0) / steps.speed - passed, 0.0)
 
-    def find_best_policy(self, group: Group) -> str | None:
-        """Folder of the best policy of a group's members."""
-        best, members = self.files.best, self.run.members
-        names = [members[i].name for i in group.members if members[i].name in best]
-        if not names:
-            return None
-        name = max(names, key=lambda name: best[name])
-        return str(self.files.path / "members" / name / "policies" / "best")
-
 
 def summarise(step: int, values: Any) -> Point:
     """Mean and standard deviation of the returns of the members of a group."""
@@ -680,9 +670,12 @@ def print_closing(shown: RunDisplay | None) -> None:
     }  # fmt: skip
     rows = [describe_columns(group, shown.states) for group in shown.groups]
     console.print(make_table(titles, rows, console.width, shown.always))
+    best, members = shown.files.best, shown.run.members
     for group in shown.groups:
-        folder = shown.find_best_policy(group)
-        if folder is not None:  # on a line of its own, unbroken, to be copied
+        names = [members[i].name for i in group.members if members[i].name in best]
+        if names:  # on a line of its own, unbroken, to be copied
+            name = max(names, key=lambda name: best[name])
+            folder = shown.files.path / "members" / name / "policies" / "best"
             console.print(Text(f"best policy of {group.name}: {folder}"), soft_wrap=True)
 
 

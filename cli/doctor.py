@@ -27,42 +27,33 @@ def doctor() -> None:
     Examples:
       grd-offline doctor
     """
-    from grd_offline.core.packages import find_version
-
-    click.echo(f"grd-offline {find_version('grd-offline') or 'not installed'}")
+    click.echo(f"grd-offline {packages.find_version('grd-offline') or 'not installed'}")
     click.echo(f"Python {platform.python_version()} at {sys.executable}")
     click.echo(f"{platform.system()} {platform.release()}, {platform.machine()}")
     _show_packages()
     lacking = _show_commands()
-    click.echo("\nTo compute with")
-    for line in _list_hardware():
-        click.echo(f"  {line}")
-    missing = [name for name in packages.CORE if not packages.is_installed(name)]
-    if missing:
+    click.echo("\n  ".join(["\nTo compute with", *_list_hardware()]))
+    if missing := [name for name in packages.CORE if not packages.is_installed(name)]:
         raise click.ClickException(
             f"every install needs {', '.join(missing)}: pip install -r requirements-core.txt"
         )
-    absent = [name for name in packages.COMPLETE if not packages.is_installed(name)]
-    if not absent:
-        click.echo("\nNothing is missing.")
-    else:
+    if absent := [name for name in packages.COMPLETE if not packages.is_installed(name)]:
         click.echo(f"\nA light install: {lacking} commands need more packages.")
         click.echo(f"All of them: {packages.install_line(absent)}")
+    else:
+        click.echo("\nNothing is missing.")
 
 
 def _show_packages() -> None:
-    from grd_offline.core.packages import find_version
-
-    def show(name: str, otherwise: str) -> None:
-        version = find_version(name) or "installed" if packages.is_installed(name) else None
-        click.echo(f"  {name:<17} {version or otherwise}")
-
-    click.echo("\nPackages")
-    for name, use in {**packages.CORE, **packages.COMPLETE}.items():
-        show(name, f"missing: {use}")
-    click.echo("\nOptional packages")
-    for name, use in packages.OPTIONAL.items():
-        show(name, f"not installed: {use}")
+    for title, found, otherwise in (
+        ("Packages", packages.CORE | packages.COMPLETE, "missing"),
+        ("Optional packages", packages.OPTIONAL, "not installed"),
+    ):
+        click.echo(f"\n{title}")
+        for name, use in found.items():
+            version = packages.find_version(name) or "installed"
+            is_there = packages.is_installed(name)
+            click.echo(f"  {name:<17} {version if is_there else f'{otherwise}: {use}'}")
 
 
 def _show_commands() -> int:
@@ -96,9 +87,8 @@ def _list_hardware() -> list[str]:
             version = torch.version.cuda
             accelerator = f"accelerator: {', '.join(found)} (--device cuda), CUDA {version}"
         elif torch.version.cuda is None and shutil.which("nvidia-smi"):
-            accelerator = (
-                "accelerator: NVIDIA's, not used, because this torch is built for processors only"
-            )
+            reason = "this torch is built for processors only"
+            accelerator = f"accelerator: NVIDIA's, not used, because {reason}"
     return [
         f"{count_cores()} processor cores",
         accelerator,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from .options import Decorator, join_options, option, options
-from .signals import Stop, catch_signals
-from .text import print_warning
+from .terminal import Stop, catch_signals, print_warning
 
 if TYPE_CHECKING:
     from grd_offline.lab.sweep.folder import Mark

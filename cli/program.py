@@ -17,7 +17,7 @@ from .decompose import decompose, evaluate, export, relabel
 from .doctor import doctor
 from .options import Group
 from .results import compare, plot, report, sweep
-from .text import echo
+from .terminal import echo
 from .train import judge, train_offline, train_online
 
 

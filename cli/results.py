@@ -31,7 +31,7 @@ from .options import (
     pick_settings,
     video_options,
 )
-from .text import echo, print_table, print_warning
+from .terminal import echo, print_table, print_warning
 
 if TYPE_CHECKING:
     from grd_offline.comparison.compare import Comparison, Printed

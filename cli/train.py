@@ -37,7 +37,7 @@ from .options import (
     workers_option,
 )
 from .results import leave_report
-from .text import echo, print_table, print_text, print_warning
+from .terminal import echo, print_table, print_text, print_warning
 
 if TYPE_CHECKING:
     from grd_offline.lab.judge import JudgingResult

@@ -329,14 +329,6 @@ def _shuffle(
     return found
 
 
-def pack_importance(found: Sequence[Importance]) -> list[dict[str, Any]]:
-    """Collect the numbers of the bars."""
-    return [
-        {"name": one.name, "alone": round(one.alone, 5), "joint": round(one.joint, 5)}
-        for one in found[:MOST_BARS]
-    ]
-
-
 MOST_NODES = 24
 """This many states and this many actions are in the drawing; the heat maps have all."""
 PROBABILITIES = ("paper", "pair-net")
@@ -519,6 +511,8 @@ def read_tracks(record: Decomposition) -> Tracks:
             for index in np.sort(order[places]).tolist():
                 kept[index] = reader.explain(*load(index))
     terms = reader.name_terms()
+    drawn = np.concatenate(reader.drawn, 1)
+    mixed = drawn[:, reader.rng.permutation(drawn.shape[1])]
     return Tracks(
         chosen=kept,
         returns=returns,
@@ -526,7 +520,7 @@ def read_tracks(record: Decomposition) -> Tracks:
         terms=[name for name, _ in terms],
         term_inputs=[inputs for _, inputs in terms],
         constant=record.constant,
-        sample=reader.collect_sample(),
+        sample=dict(zip(reader.inputs, mixed, strict=True)),
         steps=StepBatch.concatenate(reader.steps) if reader.steps else None,
     )
 
@@ -594,12 +588,6 @@ class _Reader:
         self.drawn.append(self._select_inputs(episode)[:, steps])
         if not self.record.effects:
             self.steps.append(StepBatch.from_episode(episode)[steps])
-
-    def collect_sample(self) -> dict[InputRef, Array]:
-        """Give the values of every input at the steps that were drawn, in random order."""
-        values = np.concatenate(self.drawn, 1)
-        mixed = values[:, self.rng.permutation(values.shape[1])]
-        return dict(zip(self.inputs, mixed, strict=True))
 
     def _select_inputs(self, episode: Episode) -> Array:
         """(input, step) the values of all inputs that are drawn."""
@@ -791,7 +779,10 @@ def compose_page(
     payload: dict[str, Any] = {
         "reward": outcome.reward_unit,
         "outcome": {"singular": outcome.singular, "plural": outcome.plural, "paid": outcome.paid},
-        "importance": pack_importance(importance),
+        "importance": [
+            {"name": one.name, "alone": round(one.alone, 5), "joint": round(one.joint, 5)}
+            for one in importance[:MOST_BARS]
+        ],
         "effects": pack_effects(effects, shapes),
         "graph": pack_graph(masks, edges, importance),
         "returns": _pack_returns(returns, metrics.get("held_out")),

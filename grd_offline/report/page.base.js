@@ -11,7 +11,7 @@ const Z90 = 1.6448536269514722;
 const find = (selector, within = document) => within.querySelector(selector);
 const findAll = (selector, within = document) => [...within.querySelectorAll(selector)];
 const listen = (selector, event, act) =>
-  findAll(selector).forEach((element) => element.addEventListener(event, () => act(element)));
+  findAll(selector).forEach((one) => one.addEventListener(event, (told) => act(one, told)));
 const describe = (element, text) => element.setAttribute("aria-label", text);
 
 const toBytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -30,14 +30,13 @@ function unpack({ shape, low, high, data }) {
 const plain = (text) =>
   String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-/** Long text without its middle, for Plotly: names often differ at their ends. */
-const brief = (text, most) => plain(clip(text, most));
-
+/** Long text without its middle: names often differ at their ends. */
 function clip(text, most) {
   if (text.length <= most) return text;
   const tail = Math.floor((most - 1) / 2);
   return `${text.slice(0, most - 1 - tail)}…${text.slice(text.length - tail)}`;
 }
+const brief = (text, most) => plain(clip(text, most));
 
 function tell(value) {
   if (value === null || !Number.isFinite(value)) return "nothing";

@@ -47,19 +47,18 @@ function startGraph(graph) {
   const parents = edges.filter((edge) => edge.to === "r");
   const node = parents.length ? "r" : "";
   Object.assign(drawing, { edges, node, most: Math.min(edges.length, parents.length + 36) });
-  const options = [
+  const [select, slider] = ["#node", "#edges"].map((name) => find(name));
+  select.append(
     new Option("what drives the reward", "r"),
     new Option("everything", ""),
     ...graph.shown_states.map((i) => new Option(graph.states[i], `s${i}`)),
     ...graph.shown_actions.map((i) => new Option(graph.actions[i], `a${i}`)),
-  ];
-  const slider = find("#edges");
+  );
+  select.value = node;
   slider.max = Math.max(1, edges.length);
   slider.value = drawing.most;
-  find("#node").replaceChildren(...options);
-  find("#node").value = node;
   const again = () => {
-    drawing.node = find("#node").value;
+    drawing.node = select.value;
     drawing.most = Number(slider.value);
     find("#strongest").hidden = drawing.node !== "";
     redraw("graph");
@@ -145,10 +144,10 @@ drawers.graph = (element) => {
     const group = make("g", { class: focus && !lit.has(key) ? "node away" : "node" });
     const text = make("text", at, clip(name, letters - told.length) + told);
     group.append(sign(x, y), text, make("title", {}, name));
-    listenNode(group, key.replace("n", "s"), element);
+    listenNode(group, key.replace("n", "s"));
     svg.append(group);
   }
-  svg.addEventListener("pointerleave", () => lightUp("", element));
+  svg.addEventListener("pointerleave", () => lightUp(""));
   const count = `${seen.length} of ${drawing.edges.length} lines shown`;
   element.replaceChildren(svg, listSigns(graph, count));
 };
@@ -170,21 +169,20 @@ function drawEdge({ from, to, strength, strong }, place, focus) {
   return path;
 }
 
-function lightUp(key, element) {
+function lightUp(key) {
   if (drawing.hover === key) return;
   drawing.hover = key;
-  draw(element);
+  redraw("graph");
 }
 
-function listenNode(group, key, element) {
-  group.addEventListener("pointerenter", (event) => {
-    if (event.pointerType === "mouse") lightUp(key, element);
+function listenNode(group, key) {
+  group.addEventListener("pointerenter", ({ pointerType }) => {
+    if (pointerType === "mouse") lightUp(key);
   });
   group.addEventListener("click", () => {
-    const select = find("#node");
     drawing.hover = "";
-    select.value = drawing.node === key ? "" : key;
-    select.dispatchEvent(new Event("change"));
+    find("#node").value = drawing.node === key ? "" : key;
+    find("#node").dispatchEvent(new Event("change"));
   });
 }
 

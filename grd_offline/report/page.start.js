@@ -12,26 +12,23 @@ const redraw = (...kinds) =>
     if (!kinds.length || kinds.includes(element.dataset.draw)) draw(element);
   });
 
-function startTabs() {
+/** Show the panel of a tab, and no other. */
+function choose(chosen) {
+  for (const tab of findAll("[role=tab]")) {
+    const on = tab === chosen;
+    tab.setAttribute("aria-selected", on);
+    tab.tabIndex = on ? 0 : -1;
+    document.getElementById(tab.getAttribute("aria-controls")).hidden = !on;
+  }
+  chosen.focus();
+}
+
+function moveTab(tab, event) {
+  const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!by) return;
+  event.preventDefault();
   const tabs = findAll("[role=tab]");
-  const choose = (chosen) =>
-    tabs.forEach((tab) => {
-      const on = tab === chosen;
-      tab.setAttribute("aria-selected", on);
-      tab.tabIndex = on ? 0 : -1;
-      document.getElementById(tab.getAttribute("aria-controls")).hidden = !on;
-      if (on) tab.focus();
-    });
-  tabs.forEach((tab, index) => {
-    tab.addEventListener("click", () => choose(tab));
-    tab.addEventListener("keydown", (event) => {
-      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (by) {
-        event.preventDefault();
-        choose(tabs[(index + by + tabs.length) % tabs.length]);
-      }
-    });
-  });
+  choose(tabs.at((tabs.indexOf(tab) + by) % tabs.length));
 }
 
 /** A button that copies the code beside it. */
@@ -50,7 +47,8 @@ async function copy(button) {
 
 if (viewer) startViewer();
 if (payload.graph) startGraph(payload.graph);
-startTabs();
+listen("[role=tab]", "click", choose);
+listen("[role=tab]", "keydown", moveTab);
 listen(".copy", "click", copy);
 listen("#metric, #seeds", "change", () => redraw("learning"));
 listen("#scale", "change", () => redraw("verdicts"));

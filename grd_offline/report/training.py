@@ -114,11 +114,6 @@ def find_unit(runs: Sequence[RunRecord]) -> str:
     return " or ".join(dict.fromkeys(run.unit for run in runs))
 
 
-def find_count(runs: Sequence[RunRecord]) -> str:
-    """Name the unit in one word."""
-    return find_unit(runs).replace("environment ", "")
-
-
 def find_seconds(run: RunRecord) -> float:
     """Find the seconds of training."""
     return max((read_seconds(row) for row in run.rows), default=0.0)
@@ -311,7 +306,8 @@ def _make_run_page(runs: Sequence[RunRecord]) -> str:
     is_clear = not find_rivals({curve.label: curve.last_scores for curve in own}, best.label)
     offline = all(run.about["format"] == results.OFFLINE for run in runs)
     oracle = next((curve for curve in curves if curve.is_oracle and curve is not best), None)
-    place, count = join_names(dict.fromkeys(run.environment for run in runs)), find_count(runs)
+    place = join_names(dict.fromkeys(run.environment for run in runs))
+    count = find_unit(runs).replace("environment ", "")
     speeds = [_describe_speed(run) for run in runs]
     return render_page(
         "runs.html",
@@ -506,8 +502,11 @@ def _make_judgement_page(judgement: JudgementRecord) -> str:
         "verdicts": [_pack_verdict(verdict, looks) for verdict in ranking],
         "nearness": near,
     }
-    rivals, measure = _list_rivals(judgement), _choose_measure(judgement)
+    scores = {verdict.source: verdict.scores for verdict in ranking if verdict.source != TRUE}
+    rivals, measure = find_rivals(scores, best.source), _choose_measure(judgement)
     columns, rows = _list_verdicts(ranking)
+    # Sources that led to the same policies.
+    same = ([v.source for v in ranking if _agree(v.scores, one.scores)] for one in ranking)
     return render_page(
         "judgement.html",
         payload,
@@ -551,7 +550,7 @@ def _make_judgement_page(judgement: JudgementRecord) -> str:
         rows=rows,
         about_lines=describe_lines(curves),
         time=format_seconds(find_seconds(judgement.run)),
-        twins=_find_twins(ranking),
+        twins=next((sources for sources in same if len(sources) > 1), []),
         near=[
             f"{verdict.source} {show_number(verdict.mean)} at {verdict.pearson:.2f}"
             for verdict in ranking
@@ -602,12 +601,6 @@ def _list_facts(judgement: JudgementRecord, rivals: Sequence[str]) -> list[tuple
     return facts
 
 
-def _list_rivals(judgement: JudgementRecord) -> list[str]:
-    """List the sources, but for the truth, that the best method is not clearly better than."""
-    scores = {v.source: v.scores for v in judgement.ranking if v.source != TRUE}
-    return find_rivals(scores, judgement.best.source)
-
-
 def _list_verdicts(ranking: Sequence[Verdict]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The table of verdicts, without the columns that no source has a number in."""
     columns = {
@@ -626,12 +619,6 @@ def _list_verdicts(ranking: Sequence[Verdict]) -> tuple[list[str], list[tuple[st
 def _show_share(share: float | None) -> str:
     """Write a share in whole per cent, as the command prints it."""
     return "-" if share is None else f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
-
-
-def _find_twins(ranking: Sequence[Verdict]) -> list[str]:
-    """Find sources that led to the same policies."""
-    found = ([v.source for v in ranking if _agree(v.scores, one.scores)] for one in ranking)
-    return next((same for same in found if len(same) > 1), [])
 
 
 def _agree(first: Sequence[float], second: Sequence[float]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from places import ROOT
 from rich.console import Console
 
-from grd_offline.cli import signals
+from grd_offline.cli import terminal
 from grd_offline.cli.display import (
     FITTING,
     GROUPS,
@@ -22,7 +22,7 @@ from grd_offline.cli.display import (
     show_stages,
 )
 from grd_offline.cli.program import cli
-from grd_offline.cli.text import print_facts, wrap
+from grd_offline.cli.terminal import print_facts, wrap
 from grd_offline.core import words
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.io.datasets import read
@@ -223,7 +223,7 @@ def test_help_fits_the_terminal(name, width):
 
 
 def test_a_signal_is_acknowledged_at_once_and_the_second_one_ends(capsys):
-    with signals.catch_signals() as stop:
+    with terminal.catch_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         deadline = time.monotonic() + 5
         while not stop.notice and time.monotonic() < deadline:
@@ -240,7 +240,7 @@ def test_a_signal_is_acknowledged_at_once_and_the_second_one_ends(capsys):
 def test_a_signal_is_acknowledged_while_a_library_computes():
     """numpy holds Python's handlers back, but not the acknowledgement."""
     seen = []
-    with signals.catch_signals() as stop:
+    with terminal.catch_signals() as stop:
         stop.show = lambda notice: seen.append(time.monotonic())
         large = np.random.default_rng(0).normal(size=(1500, 1500))
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
@@ -256,7 +256,7 @@ def test_a_signal_is_acknowledged_while_a_library_computes():
 
 
 def test_children_do_not_speak_for_their_parent():
-    with signals.catch_signals() as stop:
+    with terminal.catch_signals() as stop:
         child = os.fork()
         if child == 0:
             os.kill(os.getpid(), signal.SIGTERM)
