@@ -926,7 +926,7 @@ _MAX_MAINS = 200
 class Design:
     """The regressors of one next state, and which groups each of them involves.
 
-    `index` is the number of a feature, or -1 - k for the product k. `first` and `second` are the
+    `index` is the number of a feature, or -1 - k for the product k. `owners` (2, regressor) are the
     groups that a regressor involves; -1 stands for none.
     """
 
@@ -937,9 +937,7 @@ class Design:
         self.least_rise = float(problem.least_rise[state])
         self.total = float(self.target @ self.target)
         self.products = np.zeros((0, problem.rows))
-        self.index = np.zeros(0, np.int64)
-        self.first = np.zeros(0, np.int64)
-        self.second = np.zeros(0, np.int64)
+        self.index, self.owners = np.zeros(0, np.int64), np.zeros((2, 0), np.int64)
         self.gram = np.zeros((0, 0))
         self.moments = np.zeros(0)
         groups = len(problem.groups)
@@ -960,8 +958,7 @@ class Design:
         """Add the products of two groups' features, and the main effects that they lack."""
         problem = self.problem
         self.paired[first, second] = self.paired[second, first] = True
-        present = set(self.first[self.second < 0].tolist())
-        self.add_mains([group for group in (first, second) if group not in present])
+        self.add_mains([group for group in (first, second) if group not in self._find_mains()])
         left, right = (problem.features[problem.members(g, size)] for g in (first, second))
         new = (left[:, None] * right[None, :]).reshape(-1, problem.rows)
         new -= new.mean(axis=1, keepdims=True)
@@ -980,13 +977,13 @@ class Design:
         cross[is_main] = known
         cross[~is_main] = self.products[-1 - self.index[~is_main]] @ rows.T
         self.index = np.concatenate([self.index, index])
-        self.first = np.concatenate([self.first, np.full(len(index), first)])
-        self.second = np.concatenate([self.second, np.full(len(index), second)])
+        owners = np.tile([[first], [second]], len(index))
+        self.owners = np.concatenate([self.owners, owners], axis=1)
         self.gram = np.block([[self.gram, cross], [cross.T, inner]])
         self.moments = np.concatenate([self.moments, rows @ self.target])
 
     def _keep(self, kept: BoolArray) -> None:
-        self.index, self.first, self.second = self.index[kept], self.first[kept], self.second[kept]
+        self.index, self.owners = self.index[kept], self.owners[:, kept]
         self.gram, self.moments = self.gram[np.ix_(kept, kept)], self.moments[kept]
 
     def residual(self, rows: int) -> Array:
@@ -1004,9 +1001,12 @@ class Design:
         """Groups left out whose main effect shows now that pairs have lowered the noise."""
         if not len(self.products):
             return []
-        problem = self.problem
-        wanted = self._outside_gains() > problem.penalty(problem.sizes) / problem.rows
-        return [int(group) for group in np.flatnonzero(wanted)]
+        least = self.problem.penalty(self.problem.sizes) / self.problem.rows
+        return np.flatnonzero(self._outside_gains() > least).tolist()
+
+    def _find_mains(self) -> IntArray:
+        """The groups that have a main effect."""
+        return np.unique(self.owners[0, self.owners[1] < 0])
 
     def _outside_gains(self) -> Array:
         """(group,): nats per transition that a main effect would add, for groups without one."""
@@ -1025,7 +1025,7 @@ class Design:
         inner = problem.inner * (rows / problem.rows)
         gains = (part * np.linalg.solve(inner, part[:, :, None])[:, :, 0]).sum(axis=1)
         rss = max(float(residual @ residual), self.floor * rows / problem.rows)
-        gains[self.first[self.second < 0]] = 0.0
+        gains[self._find_mains()] = 0.0
         return np.asarray(-0.5 * np.log1p(-np.clip(gains / rss, 0.0, 0.99)))
 
     def _rises(self, removals: list[BoolArray]) -> tuple[Array, float]:
@@ -1040,14 +1040,13 @@ class Design:
         return np.maximum(rises, 0.0), rss
 
     def _involving(self, group: int) -> BoolArray:
-        return np.asarray((self.first == group) | (self.second == group))
+        return np.asarray((self.owners == group).any(axis=0))
 
     def eliminate(self) -> None:
         """Remove pairs and inputs while the least missed of them costs less than it must."""
         while len(self.index):
-            owners = np.stack([self.first, self.second])[:, self.second >= 0]
-            pairs = np.unique(owners, axis=1).T
-            removals = [(self.first == a) & (self.second == b) for a, b in pairs]
+            pairs = np.unique(self.owners[:, self.owners[1] >= 0], axis=1).T
+            removals = [(pair == self.owners.T).all(axis=1) for pair in pairs]
             removals += [self._involving(int(group)) for group in np.flatnonzero(self.kept())]
             rises, rss = self._rises(removals)
             problem = self.problem
@@ -1063,8 +1062,7 @@ class Design:
     def kept(self) -> BoolArray:
         """(group,): whether each group takes part."""
         kept = np.zeros(len(self.problem.groups), np.bool_)
-        kept[self.first] = True
-        kept[self.second[self.second >= 0]] = True
+        kept[self.owners[self.owners >= 0]] = True
         return kept
 
     def strengths(self) -> Array:
@@ -1139,30 +1137,22 @@ def fit_dynamics(
     limit = max(settings.transitions, model_settings.max_transitions)
     transitions = draw_transitions(episodes, limit, rng)
     progress("finding the causal graph", 0.0)
-    groups, states = input_groups(episodes), episodes.state_size
-    problem = Problem(transitions, groups, settings)
-    scores = np.zeros((states + episodes.action_size, states))
+    states, inputs = episodes.state_size, episodes.state_size + episodes.action_size
+    # Columns are chosen each on its own, one-hot actions all at once.
+    alone = states if episodes.discrete_actions and inputs > states else inputs - 1
+    problem = Problem(transitions, np.split(np.arange(inputs), range(1, alone + 1)), settings)
+    scores = np.zeros((inputs, states))
     masks = np.zeros(scores.shape, np.bool_)
     for state in range(states):
         if problem.varies[state]:
             kept, strength = problem.select(state)
-            for group, columns in enumerate(groups):
-                masks[columns, state] = kept[group]
-                scores[columns, state] = strength[group]
+            masks[:, state], scores[:, state] = kept[problem.group_of], strength[problem.group_of]
         progress("finding the causal graph", (state + 1) / states)
     some = transitions.take(slice(0, model_settings.max_transitions))
     model = fit_to_transitions(some, masks, episodes, model_settings, rng, progress)
     return DynamicsFit(
         model.state_to_state, model.action_to_state, scores[:states], scores[states:], model
     )
-
-
-def input_groups(episodes: EpisodeSet) -> list[IntArray]:
-    """Columns that are chosen together: each on its own, one-hot actions all at once."""
-    states, actions = episodes.state_size, episodes.action_size
-    if episodes.discrete_actions and actions:
-        return [np.array([c]) for c in range(states)] + [np.arange(states, states + actions)]
-    return [np.array([c]) for c in range(states + actions)]
 
 
 class Problem:

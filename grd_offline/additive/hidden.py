@@ -71,7 +71,7 @@ from grd_offline.additive.search import (
     measure_gains,
     sum_gains,
 )
-from grd_offline.core.typing import Array
+from grd_offline.core.typing import Array, BoolArray
 
 _SHARES = np.geomspace(1e-4, 1e3, 85)  # of the average variance
 _DENSITY = np.minimum(1.0, _SHARES**-3) / np.minimum(1.0, _SHARES**-3).sum()
@@ -134,10 +134,8 @@ def compute_features(
     blocks = [np.zeros((len(inputs), 0))]
     for effect in effects:
         _, average, scale, size = bank[effect]
-        parts = [
-            multiply_features(np.moveaxis(data.basis.evaluate(inputs, part, size), 1, 0))
-            for part in data.expand_effect(effect)
-        ]
+        found = (data.basis.evaluate(inputs, one, size) for one in data.expand_effect(effect))
+        parts = [multiply_features(np.moveaxis(one, 1, 0)) for one in found]
         blocks.append(np.hstack(parts) * scale - average)
     return np.concatenate(blocks, 1)
 
@@ -224,9 +222,8 @@ def spread_moments(
         @ last.fit.weights
         for moment in (START, END)
     )
-    return np.asarray(
-        spread_about(data.state_at, evidence, firmly=firmly, jumps=data.jumps) * (end - start) ** 2
-    )
+    spread = spread_about(data.state_at, evidence, firmly=firmly, jumps=data.jumps)
+    return np.asarray(spread * (end - start) ** 2)
 
 
 _LENGTHS = (0.5, 1.0, 2.0)
@@ -252,10 +249,8 @@ def measure_interactions(
     problem = EvidenceProblem(
         np.concatenate([fit.columns, columns], 1), [*fit.sizes, BARS.cosines], fit.target
     )
-    start = np.concatenate([fit.variances, [fit.noise]])
-    grown = problem.maximise(
-        start, fit.noise, floor=1e-3 * fit.noise, iterations=BARS.lasting_climb
-    )
+    start, floor = np.append(fit.variances, fit.noise), 1e-3 * fit.noise
+    grown = problem.maximise(start, fit.noise, floor=floor, iterations=BARS.lasting_climb)
     if grown.noise >= fit.noise:
         return nothing
     steps = data.take(data.transitions, data.state_at)
@@ -312,9 +307,14 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
     own, sums, sizes = _sum_parts(data, last, bank)
     price = BARS.late_gain + math.log(len(_CANDIDATES) * len(last.effects))
     states, both = data.episodes.state_size, data.episodes.state_size + data.episodes.action_size
-    offered = np.array([_has_between(data, effect, states, both) for effect in last.effects])
+
+    def have_between(first: int, stop: int) -> BoolArray:
+        """(effect,) whether any of these columns of states and actions is among its inputs."""
+        return np.array([any(first <= data.column(i) < stop for i in e) for e in last.effects])
+
+    offered = have_between(states, both)
     if not offered.all() and _correlate_neighbours(data, last) < BARS.little_correlation:
-        offered = np.array([_has_between(data, effect, 0, both) for effect in last.effects])
+        offered = have_between(0, both)
     found = {}
     for kind in (EARLIER, LATER, TIME):
         mine, chosen = np.array([one == kind for one, _ in _CANDIDATES]), offered | (kind == TIME)
@@ -327,14 +327,9 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
     return {kind: variance if kind == strongest else 0.0 for kind, (_, variance) in found.items()}
 
 
-def _has_between(data: ColumnSource, effect: Effect, first: int, stop: int) -> bool:
-    """Whether any of these columns is among its inputs: those of states, actions, `terminated`."""
-    return any(first <= data.column(i) < stop for i in effect)
-
-
 def _correlate_neighbours(data: ColumnSource, last: Selection) -> float:
     """The largest correlation between an input of the reward and any of them one step later."""
-    used = sorted({int(data.basis.columns[i]) for effect in last.effects for i in effect})
+    used = sorted({int(data.basis.columns[i]) for i in last.inputs})
     total, squares = np.zeros(len(used)), np.zeros(len(used))
     products, steps, pairs = np.zeros((len(used), len(used))), 0, 0
     for segment in data.segments():

@@ -36,6 +36,7 @@ variances lie about a common level, itself unknown, since effects of one reward 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -696,9 +697,8 @@ class ModelAverage:
     def score(self, column: int) -> float:
         """Log Bayes factor of that input, as far as so many draws can tell."""
         share = (self.inclusion.get(column, 0.0) * self.draws + 0.5) / (self.draws + 1)
-        return float(
-            np.log(share / (1 - share)) - np.log(BARS.prior_input / (1 - BARS.prior_input))
-        )
+        prior = BARS.prior_input
+        return float(np.log(share / (1 - share)) - np.log(prior / (1 - prior)))
 
 
 def average_models(
@@ -718,29 +718,21 @@ def average_models(
     """
     effects = list(blocks)
     parts = [compress(np.asarray(blocks[effect], np.float64)) for effect in effects]
-    prior = _Prior([{column(i) for i in effect} for effect in effects], columns)
-    state = np.full(len(effects), -1)
-    level = len(_LEVELS) // 2
-    totals, counts, noises = np.zeros(len(effects)), np.zeros(len(effects)), []
-    inclusion: dict[int, float] = {}
+    inputs = [{column(i) for i in effect} for effect in effects]
+    models = _Models(parts, target, inputs, columns, rng)
+    drawn: list[tuple[float, IntArray]] = []
     for sweep in range(sweeps):
         progress(sweep / sweeps)
-        noise, inverse = _draw_noise(parts, state, target, rng)
-        for k in rng.permutation(len(effects)):
-            inverse = _draw_effect(inverse, parts[k], target, state, k, prior, level, rng)
-        level = _draw(prior.levels[:, state[state >= 0]].sum(1), rng)
-        if sweep >= sweeps // 4:
-            noises.append(noise)
-            counts += state >= 0
-            totals[state >= 0] += _VARIANCES[state[state >= 0]]
-            for one in sorted(prior.find_columns(np.flatnonzero(state >= 0).tolist())):
-                inclusion[one] = inclusion.get(one, 0.0) + 1
-    draws = len(noises)
-    often = np.flatnonzero(counts >= BARS.rare * draws)
+        drawn.append((models.sweep(), models.state.copy()))
+    noises, states = map(np.array, zip(*drawn[sweeps // 4 :], strict=True))
+    there, draws = states >= 0, len(states)
+    totals = np.where(there, _VARIANCES[states], 0.0).sum(0)
+    used = Counter(one for row in there for one in models.find_columns(np.flatnonzero(row)))
+    often = np.flatnonzero(there.sum(0) >= BARS.rare * draws)
     return ModelAverage(
         {effects[k]: float(totals[k]) / draws for k in often},
-        float(np.mean(noises)),
-        {one: count / draws for one, count in inclusion.items()},
+        float(noises.mean()),
+        {one: count / draws for one, count in used.items()},
         draws,
     )
 
@@ -753,80 +745,83 @@ def compress(block: Array) -> Array:
     return np.asarray((left * values)[:, : min(count, BARS.most_directions)])
 
 
-class _Prior:
-    """Log probability of a set of effects."""
+class _Models:
+    """Sets of effects with their variances, drawn from their posterior one after another."""
 
-    def __init__(self, inputs: Sequence[set[int]], columns: int) -> None:
-        self.inputs, self.columns = inputs, columns
+    def __init__(
+        self,
+        parts: Sequence[Array],
+        target: Array,
+        inputs: Sequence[set[int]],
+        columns: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.parts, self.target, self.inputs = parts, target, inputs
+        self.columns, self.rng = columns, rng
+        self.state = np.full(len(parts), -1)
+        """(effect,) which variance it has; -1 where it is absent."""
+        self.level = len(_LEVELS) // 2
         gap = (np.log2(_VARIANCES) - _LEVELS[:, None]) / BARS.prior_width
         weights = np.exp(-0.5 * gap**2)
         self.levels = np.log(weights / weights.sum(1, keepdims=True))
         """(level, variance) log probability of each variance about each level."""
 
-    def find_columns(self, included: Sequence[int]) -> set[int]:
-        """Columns of all these effects."""
-        return set().union(*(self.inputs[k] for k in included))
+    def sweep(self) -> float:
+        """Draw the noise, then each effect given all others, then the level of the variances."""
+        noise, inverse = self._draw_noise()
+        for k in self.rng.permutation(len(self.parts)):
+            inverse = self._draw_effect(inverse, k)
+        self.level = self._draw(self.levels[:, self.state[self.state >= 0]].sum(1))
+        return noise
 
-    def measure(self, included: Sequence[int]) -> float:
+    def find_columns(self, included: Sequence[int] | IntArray) -> list[int]:
+        """Columns of all these effects."""
+        return sorted(set().union(*(self.inputs[k] for k in included)))
+
+    def _measure_prior(self, included: Sequence[int]) -> float:
         """The log probability that these effects are there, and no others."""
         active = len(self.find_columns(included))
         mains = sum(len(self.inputs[k]) == 1 for k in included)
         joint = len(included) - mains
         share = min(0.5, BARS.prior_pairs / max(active - 1, 1))
-        value = active * np.log(BARS.prior_input) + (self.columns - active) * np.log(
-            1 - BARS.prior_input
-        )
+        alone = BARS.prior_input
+        value = active * np.log(alone) + (self.columns - active) * np.log(1 - alone)
         value += mains * np.log(BARS.prior_main) + (active - mains) * np.log(1 - BARS.prior_main)
         value += joint * np.log(share) + (active * (active - 1) / 2 - joint) * np.log(1 - share)
         return float(value)
 
+    def _draw(self, log_weights: Array) -> int:
+        """An index in proportion to exp(log_weights)."""
+        weights = np.exp(log_weights - log_weights.max())
+        return int(np.searchsorted(np.cumsum(weights), self.rng.random() * weights.sum()))
 
-def _draw(log_weights: Array, rng: np.random.Generator) -> int:
-    """An index in proportion to exp(log_weights)."""
-    weights = np.exp(log_weights - log_weights.max())
-    return int(np.searchsorted(np.cumsum(weights), rng.random() * weights.sum()))
+    def _draw_noise(self) -> tuple[float, Array]:
+        """The noise given all effects, and C^-1 with it."""
+        covariance = np.zeros((len(self.target), len(self.target)))
+        for part, chosen in zip(self.parts, self.state, strict=True):
+            if chosen >= 0:
+                covariance += _VARIANCES[chosen] * (part @ part.T)
+        values, vectors = np.linalg.eigh(covariance)
+        values = np.maximum(values, 0)[:, None] + _NOISES
+        power = (vectors.T @ self.target)[:, None] ** 2
+        drawn = self._draw(-0.5 * (np.log(values) + power / values).sum(0))
+        return float(_NOISES[drawn]), np.asarray((vectors / values[:, drawn]) @ vectors.T)
 
+    def _draw_effect(self, inverse: Array, k: int) -> Array:
+        """Effect k given all others: its variance, or that it is absent. Returns the new C^-1.
 
-def _draw_noise(
-    parts: Sequence[Array], state: IntArray, target: Array, rng: np.random.Generator
-) -> tuple[float, Array]:
-    """The noise given all effects, and C^-1 with it."""
-    covariance = np.zeros((len(target), len(target)))
-    for part, chosen in zip(parts, state, strict=True):
-        if chosen >= 0:
-            covariance += _VARIANCES[chosen] * (part @ part.T)
-    values, vectors = np.linalg.eigh(covariance)
-    values = np.maximum(values, 0)[:, None] + _NOISES
-    power = (vectors.T @ target)[:, None] ** 2
-    drawn = _draw(-0.5 * (np.log(values) + power / values).sum(0), rng)
-    return float(_NOISES[drawn]), np.asarray((vectors / values[:, drawn]) @ vectors.T)
-
-
-def _draw_effect(
-    inverse: Array,
-    part: Array,
-    target: Array,
-    state: IntArray,
-    k: int,
-    prior: _Prior,
-    level: int,
-    rng: np.random.Generator,
-) -> Array:
-    """Effect k given all others: its variance, or that it is absent. Returns the new C^-1.
-
-    The gain of variance v is that of `measure_gains`, with C free of the effect.
-    """
-    if state[k] >= 0:
-        inverse = _shift(inverse, part, -_VARIANCES[state[k]])
-    seen = inverse @ part
-    values, vectors = np.linalg.eigh(part.T @ seen)
-    pull = (vectors.T @ (seen.T @ target)) ** 2
-    gains = sum_gains(_VARIANCES[:, None], values, pull)
-    others = [other for other in np.flatnonzero(state >= 0).tolist() if other != k]
-    absent = prior.measure(others)
-    present = gains + prior.levels[level] + prior.measure([*others, k])
-    state[k] = _draw(np.append(absent, present), rng) - 1
-    return _shift(inverse, part, _VARIANCES[state[k]]) if state[k] >= 0 else inverse
+        The gain of variance v is that of `measure_gains`, with C free of the effect.
+        """
+        part = self.parts[k]
+        if self.state[k] >= 0:
+            inverse = _shift(inverse, part, -_VARIANCES[self.state[k]])
+        seen = inverse @ part
+        values, vectors = np.linalg.eigh(part.T @ seen)
+        gains = sum_gains(_VARIANCES[:, None], values, (vectors.T @ (seen.T @ self.target)) ** 2)
+        others = [other for other in np.flatnonzero(self.state >= 0).tolist() if other != k]
+        present = gains + self.levels[self.level] + self._measure_prior([*others, k])
+        self.state[k] = self._draw(np.append(self._measure_prior(others), present)) - 1
+        return _shift(inverse, part, _VARIANCES[self.state[k]]) if self.state[k] >= 0 else inverse
 
 
 def _shift(inverse: Array, part: Array, change: float) -> Array:

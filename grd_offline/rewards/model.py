@@ -386,15 +386,12 @@ episode. Adding h(next state) - h(state) changes every step and no return. Far f
 
 def _describe_inputs(function: RewardFunction) -> str:
     """Describe the inputs of the reward in words."""
+    ended = ", and whether the episode terminated at this step" * function.needs_termination
     if function.at_midpoint:
-        said = "R(s, a, s'), at the midpoint (s + s')/2 of each transition"
-    elif function.needs_next:
-        said = "R(s, a, s'): state, action and next state"
-    else:
-        said = "R(s, a): state and action"
-    if function.needs_termination:
-        said += ", and whether the episode terminated at this step"
-    return said
+        return f"R(s, a, s'), at the midpoint (s + s')/2 of each transition{ended}"
+    if function.needs_next:
+        return f"R(s, a, s'): state, action and next state{ended}"
+    return f"R(s, a): state and action{ended}"
 
 
 def _write_bands(function: RewardFunction, knows_std: bool) -> str:
@@ -465,8 +462,7 @@ def read_columns(field: str, values: ArrayLike, names: Sequence[str]) -> NDArray
     Where there is one input, (step,) numbers will do. A data frame may have its columns in any
     order. A column of labels, such as weather, gives all of its inputs, such as weather=rain.
     """
-    columns = getattr(values, "columns", None)
-    if columns is not None:
+    if (columns := getattr(values, "columns", None)) is not None:
         return _select(field, values, [str(name) for name in columns], names)
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
@@ -474,9 +470,8 @@ def read_columns(field: str, values: ArrayLike, names: Sequence[str]) -> NDArray
     if array.ndim == 1 and len(names) == 1:
         return array[:, None]
     if array.ndim != 2 or array.shape[1] != len(names):
-        raise DataError(
-            f"expected shape (N, {len(names)}), got {array.shape}; {_list(names)}", field=field
-        )
+        expected = f"expected shape (N, {len(names)}), got {array.shape}; {_list(names)}"
+        raise DataError(expected, field=field)
     return array
 
 
@@ -502,13 +497,9 @@ def _mark_label(field: str, column: Any, name: LabelName, names: Sequence[str]) 
     texts = np.asarray([_name(value) for value in np.asarray(column)], object)
     labels = [other for other in names if isinstance(other, LabelName)]
     known = [other.label for other in labels if other.column == name.column]
-    strange = [text for text in texts if text not in known]
-    if strange:
-        raise DataError(
-            f"column {name.column}: {strange[0]!r} is not among the known categories: "
-            f"{_join(known)}",
-            field=field,
-        )
+    if strange := [text for text in texts if text not in known]:
+        said = f"{strange[0]!r} is not among the known categories: {_join(known)}"
+        raise DataError(f"column {name.column}: {said}", field=field)
     return np.asarray(texts == name.label, np.float64)
 
 
@@ -548,11 +539,9 @@ def show_result(headline: str, shares: Sequence[tuple[str, float]], note: str) -
 
 def _draw_bar(name: str, share: float) -> str:
     width = 200 * min(max(share, 0.0), 1.0)
-    bar = (
-        "<svg width='200' height='12' role='img'>"
-        f"<rect width='{width:.1f}' height='12' fill='#0b6e99'/></svg>"
-    )
+    bar = f"<rect width='{width:.1f}' height='12' fill='#0b6e99'/>"
     return (
-        f"<tr><td style='text-align:left'>{escape(name)}</td><td>{bar}</td>"
+        f"<tr><td style='text-align:left'>{escape(name)}</td>"
+        f"<td><svg width='200' height='12' role='img'>{bar}</svg></td>"
         f"<td>{format_share(share)}</td></tr>"
     )

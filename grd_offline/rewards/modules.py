@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -128,15 +128,14 @@ class EffectModule(nn.Module):
         if part == ACTION:
             return batch.actions
         if part == TERMINATED:
-            assert batch.terminations is not None
-            return batch.terminations.unsqueeze(-1)
+            return cast(Tensor, batch.terminations).unsqueeze(-1)
         if moment == START:
             return batch.observations
-        assert batch.next_observations is not None
+        later = cast(Tensor, batch.next_observations)
         if moment == END:
-            return batch.next_observations
+            return later
         wide = self.low.dtype
-        return 0.5 * batch.observations.to(wide) + 0.5 * batch.next_observations.to(wide)
+        return 0.5 * batch.observations.to(wide) + 0.5 * later.to(wide)
 
 
 class QuadraticModule(nn.Module):
