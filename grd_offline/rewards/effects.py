@@ -323,14 +323,7 @@ class EffectModel(RewardFunction):
         """Return the function as a module with gradients."""
         from grd_offline.rewards.modules import EffectModule
 
-        return EffectModule(
-            self.inputs,
-            self._layout,
-            list(zip(self.effects, self.sizes, strict=True)),
-            {name: np.array(getattr(self, name)) for name in ("low", "high", "tables", "weights")},
-            self._offset,
-            dtype,
-        )
+        return EffectModule(self, self._offset, dtype)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names."""

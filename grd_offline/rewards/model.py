@@ -216,13 +216,7 @@ class RewardModel:
         """
         from grd_offline.rewards.modules import RewardModule
 
-        return RewardModule(
-            self.function.torch(),
-            states=len(self.observation_names),
-            actions=len(self.action_names),
-            needs_next=self.needs_next_observations,
-            needs_termination=self.needs_termination,
-        )
+        return RewardModule(self.function)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder in full or not at all."""

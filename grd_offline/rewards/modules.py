@@ -6,18 +6,19 @@ is. Its numbers are buffers, not parameters. The module of a reward net is in `n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, cast
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grd_offline.core.inputs import ACTION, END, START, STATE, TERMINATED, InputRef, StepColumns
+from grd_offline.core.inputs import ACTION, END, START, STATE, TERMINATED
 from grd_offline.core.interpolation import interpolate, locate_on_grid
 from grd_offline.core.steps import StepBatch
+from grd_offline.rewards.contract import RewardFunction
+from grd_offline.rewards.effects import EffectModel
 
 
 class RewardModule(nn.Module):
@@ -26,19 +27,10 @@ class RewardModule(nn.Module):
     Made by `RewardModel.torch`: the module of a reward function, with shapes checked.
     """
 
-    def __init__(
-        self,
-        reward: nn.Module,
-        *,
-        states: int,
-        actions: int,
-        needs_next: bool,
-        needs_termination: bool = False,
-    ) -> None:
+    def __init__(self, function: RewardFunction) -> None:
         super().__init__()
-        self.reward = reward
-        self.states, self.actions = states, actions
-        self.needs_next, self.needs_termination = needs_next, needs_termination
+        self.reward, self.states, self.actions = function.torch(), function.states, function.actions
+        self.needs_next, self.needs_termination = function.needs_next, function.needs_termination
 
     def forward(
         self,
@@ -70,33 +62,24 @@ class EffectModule(nn.Module):
     offset: Tensor
     columns: Tensor
 
-    def __init__(
-        self,
-        inputs: Sequence[InputRef],
-        layout: StepColumns,
-        effects: Sequence[tuple[tuple[int, ...], int]],
-        arrays: Mapping[str, NDArray[np.float64]],
-        offset: float,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        """`effects`: inputs and size of each; `arrays`: low, high, tables and weights."""
+    def __init__(self, model: EffectModel, offset: float, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         kind = dtype if dtype is not None else torch.get_default_dtype()
-        self.effects = list(effects)
+        self.effects = list(model.effect_slices())
         self.register_buffer("offset", torch.tensor(offset, dtype=kind))
         if not self.effects:  # The arrays are empty then, and torch cannot export empty arrays.
             return
         # Of the parts of a step, only those that are used are put side by side.
-        widths = {STATE: layout.states, ACTION: layout.actions, TERMINATED: 1}
-        self.parts = sorted({(one.part, one.moment) for one in inputs})
+        widths = {STATE: model.states, ACTION: model.actions, TERMINATED: 1}
+        self.parts = sorted({(one.part, one.moment) for one in model.inputs})
         starts = accumulate((widths[part] for part, _ in self.parts), initial=0)
         first = dict(zip(self.parts, starts, strict=False))
-        chosen = torch.tensor([first[one.part, one.moment] + one.index for one in inputs])
+        chosen = torch.tensor([first[one.part, one.moment] + one.index for one in model.inputs])
         self.register_buffer("columns", chosen, persistent=False)
-        for name, array in arrays.items():
-            # Where a value lies on its grid is found in float64: the rest may be less exact.
-            wide = torch.float64 if name in ("low", "high") else kind
-            self.register_buffer(name, torch.from_numpy(array).to(wide))
+        # Where a value lies on its grid is found in float64: the rest may be less exact.
+        kinds = {"low": torch.float64, "high": torch.float64, "tables": kind, "weights": kind}
+        for name, wide in kinds.items():
+            self.register_buffer(name, torch.tensor(getattr(model, name)).to(wide))
 
     def forward(self, batch: StepBatch[Tensor]) -> Tensor:
         """The reward of each step."""
@@ -110,14 +93,10 @@ class EffectModule(nn.Module):
         part = part.to(self.tables.dtype)
         features = interpolate(self.tables.flatten(0, 1), row, part)  # (..., input, feature)
         rewards = self.offset.expand(inputs.shape[:-1])
-        start = 0
-        for effect, size in self.effects:
-            width = size ** len(effect)
-            value = self.weights[start : start + width]
-            start += width
+        for effect, place, size in self.effects:
+            value = self.weights[place]
             for i in effect:
-                width //= size
-                value = value.reshape(*value.shape[:-1], size, width)
+                value = value.reshape(*value.shape[:-1], size, value.shape[-1] // size)
                 row = features[..., i, :size].unsqueeze(-1)
                 value = (value * row).sum(-2)  # (..., what is left of the weights)
             rewards = rewards + value.squeeze(-1)
