@@ -303,38 +303,87 @@ def add_switches(
     A reward of switches alone competes too: where a smooth model stands in for them, some of its
     effects are false, and stay in the way.
     """
-    thresholds = _Thresholds(data, _list_inputs(data, chosen))
-    grown = _grow(thresholds, chosen, bank, rules)
-    alone = _grow(thresholds, bank.fit([], NOWHERE, rules), bank, rules)
+    thresholds = _Thresholds(data, bank, rules, _list_inputs(data, chosen))
+    grown = thresholds.grow(chosen)
+    alone = thresholds.grow(bank.fit([], NOWHERE, rules))
     return max(grown, alone, key=lambda one: one.fit.evidence)
 
 
 class _Thresholds:
     """Columns of all switches at first thresholds, summed once for all models they are tried in."""
 
-    def __init__(self, data: ColumnSource, inputs: Effect) -> None:
-        self.data, self.inputs = data, inputs
-        self.cuts = {
-            i: np.unique(np.quantile(data.probe[:, data.basis.columns[i]], _QUANTILES))
-            for i in inputs
-        }
+    def __init__(
+        self, data: ColumnSource, bank: EffectBank, rules: SearchRules, inputs: Effect
+    ) -> None:
+        self.data, self.bank, self.rules, self.inputs = data, bank, rules, inputs
+        values = data.probe[:, data.basis.columns[list(inputs)]].T
+        cuts = (np.unique(np.quantile(one, _QUANTILES)) for one in values)
+        self.cuts = dict(zip(inputs, cuts, strict=True))
         self.groups: list[Effect] = [(i,) for i in inputs] + list(combinations(inputs, 2))
         is_small = data.episodes.total_steps * len(inputs) <= _LARGEST
         self._blocks = list(_read_blocks(data, inputs)) if is_small else None
         self._sums: dict[Effect, Columns] = {}
         self._room = _LARGEST
 
-    def scan(self, fit: Posterior, group: Effect) -> Array:
+    def grow(self, chosen: Selection) -> Selection:
+        """Add switches to a model while they gain evidence."""
+        data, bank, rules = self.data, self.bank, self.rules
+        for _ in range(BARS.most_switches):
+            candidates, tried = self._find_candidates(chosen)
+            effects = [tuple(_add_input(data, *cut) for cut in cuts) for _, cuts in candidates]
+            bank.update(data.build_bank(effects, 1))
+            fitted = []
+            for (base, _), effect in zip(candidates, effects, strict=True):
+                grown = bank.fit([*base.effects, effect], base.start, rules)
+                fitted.append(drop_idle(bank, grown, rules))
+            best = max(fitted, key=lambda one: one.fit.evidence, default=chosen)
+            if best.fit.evidence < chosen.fit.evidence + BARS.switch_gain + math.log(tried):
+                break
+            chosen = best
+        return chosen
+
+    def _find_candidates(self, chosen: Selection) -> tuple[list[tuple[Selection, list[Cut]]], int]:
+        """The most promising switches, each with the model in which it stands for other effects.
+
+        Also how many thresholds were tried. Gains are measured with the noise held, so they only
+        rank.
+        """
+        bases = {group: self._leave_group(chosen, group) for group in self.groups}
+        gains = {group: self._scan(bases[group].fit, group) for group in self.groups}
+        worth = {group: bases[group].fit.evidence + float(gains[group].max()) for group in gains}
+        found = []
+        for group in sorted(gains, key=worth.__getitem__, reverse=True)[: BARS.switch_tried]:
+            where = np.unravel_index(int(gains[group].argmax()), gains[group].shape)
+            finer = self.cuts
+            for _ in range(BARS.cut_rounds):
+                finer = {i: _refine(finer[i], int(k)) for i, k in zip(group, where, strict=True)}
+                again = _gain(bases[group].fit, self._sum(group, finer), finer)
+                where = np.unravel_index(int(again.argmax()), again.shape)
+            sharp = [(i, float(finer[i][k])) for i, k in zip(group, where, strict=True)]
+            found.append((bases[group], sharp))
+        return found, max(1, sum(gain.size for gain in gains.values()))
+
+    def _leave_group(self, chosen: Selection, group: Effect) -> Selection:
+        """The model without its effects of these inputs alone, but for switches."""
+        mine, column = {self.data.column(i) for i in group}, self.data.column
+        kept = [
+            effect
+            for effect in chosen.effects
+            if self.bank[effect].size == 1 or not {column(i) for i in effect} <= mine
+        ]
+        return self.bank.fit(kept, chosen.start, self.rules, iterations=2)
+
+    def _scan(self, fit: Posterior, group: Effect) -> Array:
         """(threshold of each input) the evidence that each switch of these inputs would gain."""
         sums = self._sums.get(group)
         if sums is None:
-            sums = self.sum(group, self.cuts)
+            sums = self._sum(group, self.cuts)
             if sums[0].size <= self._room:
                 self._sums[group] = sums
                 self._room -= sums[0].size
-        return _gain(fit, sums, [len(self.cuts[i]) for i in group])
+        return _gain(fit, sums, {i: self.cuts[i] for i in group})
 
-    def sum(self, group: Effect, cuts: dict[int, Array]) -> Columns:
+    def _sum(self, group: Effect, cuts: dict[int, Array]) -> Columns:
         """(row, switch) columns of unit size, free of the constant, and whether each one varies."""
         blocks = _read_blocks(self.data, self.inputs) if self._blocks is None else self._blocks
         places = {self.inputs.index(i): cuts[i] for i in group}
@@ -394,25 +443,6 @@ def _join_rows(rows: Sequence[tuple[Array, Array]]) -> _Block:
     )
 
 
-def _grow(
-    thresholds: _Thresholds, chosen: Selection, bank: EffectBank, rules: SearchRules
-) -> Selection:
-    data = thresholds.data
-    for _ in range(BARS.most_switches):
-        candidates, tried = _find_candidates(thresholds, chosen, bank, rules)
-        effects = [tuple(_add_input(data, *cut) for cut in cuts) for _, cuts in candidates]
-        bank.update(data.build_bank(effects, 1))
-        fitted = []
-        for (base, _), effect in zip(candidates, effects, strict=True):
-            grown = bank.fit([*base.effects, effect], base.start, rules)
-            fitted.append(drop_idle(bank, grown, rules))
-        best = max(fitted, key=lambda one: one.fit.evidence, default=chosen)
-        if best.fit.evidence < chosen.fit.evidence + BARS.switch_gain + math.log(tried):
-            break
-        chosen = best
-    return chosen
-
-
 def _list_inputs(data: ColumnSource, chosen: Selection) -> Effect:
     """The inputs that may have a threshold: those of the model, or any where it has none."""
     if not data.varies:
@@ -436,53 +466,15 @@ def translate_switch(data: ColumnSource, effect: Effect, source: ColumnSource) -
     return tuple(range(first, first + len(places)))
 
 
-def _find_candidates(
-    thresholds: _Thresholds, chosen: Selection, bank: EffectBank, rules: SearchRules
-) -> tuple[list[tuple[Selection, list[Cut]]], int]:
-    """The most promising switches, each with the model in which it stands for other effects.
-
-    Also how many thresholds were tried. Gains are measured with the noise held, so they only rank.
-    """
-    data, cuts, groups = thresholds.data, thresholds.cuts, thresholds.groups
-    bases = {group: _leave_group(data, chosen, group, bank, rules) for group in groups}
-    gains = {group: thresholds.scan(bases[group].fit, group) for group in groups}
-    worth = {group: bases[group].fit.evidence + float(gains[group].max()) for group in groups}
-    found = []
-    for group in sorted(groups, key=worth.__getitem__, reverse=True)[: BARS.switch_tried]:
-        where = np.unravel_index(int(gains[group].argmax()), gains[group].shape)
-        finer = cuts
-        for _ in range(BARS.cut_rounds):
-            finer = {i: _refine(finer[i], int(k)) for i, k in zip(group, where, strict=True)}
-            sums = thresholds.sum(group, finer)
-            again = _gain(bases[group].fit, sums, [len(finer[i]) for i in group])
-            where = np.unravel_index(int(again.argmax()), again.shape)
-        sharp = [(i, float(finer[i][k])) for i, k in zip(group, where, strict=True)]
-        found.append((bases[group], sharp))
-    return found, max(1, sum(gain.size for gain in gains.values()))
-
-
-def _leave_group(
-    data: ColumnSource, chosen: Selection, group: Effect, bank: EffectBank, rules: SearchRules
-) -> Selection:
-    """The model without its effects of these inputs alone, but for switches."""
-    mine = {data.column(i) for i in group}
-    kept = [
-        effect
-        for effect in chosen.effects
-        if bank[effect].size == 1 or not {data.column(i) for i in effect} <= mine
-    ]
-    return bank.fit(kept, chosen.start, rules, iterations=2)
-
-
 def _refine(cuts: Array, place: int) -> Array:
     """Thresholds between the neighbours of one of them."""
     low, high = cuts[max(place - 1, 0)], cuts[min(place + 1, len(cuts) - 1)]
     return np.linspace(low, high, 2 * BARS.finer_cuts + 1)
 
 
-def _gain(fit: Posterior, columns: Columns, shape: Sequence[int]) -> Array:
+def _gain(fit: Posterior, columns: Columns, cuts: Mapping[int, Array]) -> Array:
     gains, _ = measure_gains(fit, columns[0][:, :, None])
-    return np.where(columns[1], gains, 0.0).reshape(shape)
+    return np.where(columns[1], gains, 0.0).reshape([len(one) for one in cuts.values()])
 
 
 def _add_input(data: ColumnSource, index: int, cut: float) -> int:
