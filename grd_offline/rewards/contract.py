@@ -173,10 +173,9 @@ class RewardFunction(Protocol):
     def take_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> Self:
         """The function of inputs of these names; ValueError where it does not belong to them."""
         if (self.states, self.actions) != (len(observation_names), len(action_names)):
-            raise ValueError(
-                f"function: {self.states} state and {self.actions} action dimensions, but "
-                f"{len(observation_names)} and {len(action_names)} names"
-            )
+            names = f"{len(observation_names)} and {len(action_names)} names"
+            sizes = f"{self.states} state and {self.actions} action dimensions"
+            raise ValueError(f"function: {sizes}, but {names}")
         return self
 
 
@@ -216,9 +215,8 @@ class ConfigReader:
         values = self.take(name)
         right = isinstance(values, list | tuple) and all(type(value) is int for value in values)
         if not right or list(values) != sorted({v for v in values if 0 <= v < below}) or not values:
-            raise ValueError(
-                f"config: {name}: expected ascending whole numbers from 0 to {below - 1}"
-            )
+            expected = f"expected ascending whole numbers from 0 to {below - 1}"
+            raise ValueError(f"config: {name}: {expected}")
         return tuple(values)
 
     def flag(self, name: str) -> bool:

@@ -189,9 +189,8 @@ class EffectModel(RewardFunction):
         for effect in self.effects:
             rising = all(a < b for a, b in pairwise((-1, *effect, len(self.columns))))
             if not rising or not 1 <= len(effect) <= _MAX_ORDER:
-                raise ValueError(
-                    f"effects: {effect!s:.80} is not 1 to {_MAX_ORDER} increasing inputs"
-                )
+                wanted = f"1 to {_MAX_ORDER} increasing inputs"
+                raise ValueError(f"effects: {effect!s:.80} is not {wanted}")
         if len(set(self.effects)) < len(self.effects):
             raise ValueError("effects: expected each of them once")
 
@@ -221,7 +220,7 @@ class EffectModel(RewardFunction):
         rewards, variances = self._map_blocks(
             inputs, self._predict_block, self._spread.compute_variances
         )
-        return rewards, self._std(inputs, variances, True)
+        return rewards, self._std(inputs, variances)
 
     def predict_sums(
         self, batch: Steps, *, weights: Array, starts: NDArray[np.int64]
@@ -253,7 +252,7 @@ class EffectModel(RewardFunction):
                 result[block] = function(*place)
         return results
 
-    def _std(self, inputs: Array, variances: Array, noise: bool) -> Array:
+    def _std(self, inputs: Array, variances: Array, noise: bool = True) -> Array:
         more = self.residual_variance + self.constant_variance + self.hidden_variance
         if noise:
             more += self.noise_variance * (1 - self.lasting_share) + self.shared_variance
@@ -459,9 +458,8 @@ class EffectModel(RewardFunction):
             centred = products - self.centres[part]
             mean += centred @ self.weights[part]
             spread += centred @ self.factor[part]
-        shape = (points,) * len(first)
+        shape, inputs = (points,) * len(first), tuple(self.inputs[i] for i in first)
         std = self.inflation * np.sqrt((spread**2).sum(1))
-        inputs = tuple(self.inputs[i] for i in first)
         share = float(self.shares[members].sum())
         return EffectCurve(inputs, grids, mean.reshape(shape), std.reshape(shape), share)
 
@@ -539,16 +537,12 @@ def _find_shapes(
             raise ValueError(f"sizes: expected 1 to {features} each, got {size!r:.40}")
     weights = sum(size ** len(effect) for size, effect in zip(sizes, effects, strict=True))
     if count * features * min(rank, weights) > _MAX_SPREAD:
-        raise ValueError(
-            f"factor: {count} inputs of {features} features with rank {rank} are too many"
-        )
+        found = f"{count} inputs of {features} features with rank {rank}"
+        raise ValueError(f"factor: {found} are too many")
     return {
-        "columns": (count,),
-        "low": (count,),
-        "high": (count,),
+        **dict.fromkeys(("columns", "low", "high"), (count,)),
         "tables": (count, grid, features),
-        "weights": (weights,),
-        "centres": (weights,),
+        **dict.fromkeys(("weights", "centres"), (weights,)),
         "factor": (weights, rank),
         "shares": (len(effects),),
     }

@@ -71,8 +71,8 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
     expected = model.predict(**inputs)
     spread, size = float(expected.std()), float(np.abs(expected).max())
     scale = spread if spread > TOLERANCE * size else size or 1.0
-    data = _make_onnx(model, inputs) if to == "onnx" else _make_program(model, inputs)
-    run = _run_onnx if to == "onnx" else _run_program
+    make, run = (_make_onnx, _run_onnx) if to == "onnx" else (_make_program, _run_program)
+    data = make(model, inputs)
     differences: list[float] = []
 
     def verify(partial: Path) -> None:
@@ -86,11 +86,9 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
                 raise DataError(f"gives shape {found.shape}, expected ({count},)", file=path)
             differences.append(float(np.abs(found - expected[:count]).max()))
         if not max(differences) <= TOLERANCE * scale:
-            raise DataError(
-                f"differs from the model by {max(differences):.3g} where rewards are of the order "
-                f"of {scale:.3g}: not written",
-                file=path,
-            )
+            usual = f"where rewards are of the order of {scale:.3g}: not written"
+            reason = f"differs from the model by {max(differences):.3g} {usual}"
+            raise DataError(reason, file=path)
 
     with replace_file(path, verify=verify) as output:
         output.write(data)
@@ -151,8 +149,7 @@ def _make_onnx(model: RewardModel, inputs: Inputs) -> bytes:
         )
     assert program is not None
     proto = program.model_proto
-    entry = proto.metadata_props.add()
-    entry.key, entry.value = "grd_offline", _about(model)
+    proto.metadata_props.add(key="grd_offline", value=_about(model))
     return bytes(proto.SerializeToString())
 
 

@@ -170,17 +170,11 @@ def _read_network(
     inputs = len(columns)
     net = read.choice("net", ("pair", "dense"))
     make: Callable[[], RewardNet | PairRewardNet]
-    shapes: dict[str, tuple[int, ...]] = {
-        "mask": (members, inputs),
-        "mean": (inputs,),
-        "std": (inputs,),
-        "offset": (1,),
-        "scale": (1,),
-    }
+    shapes: dict[str, tuple[int, ...]] = {"mask": (members, inputs)}
+    shapes |= {"mean": (inputs,), "std": (inputs,), "offset": (1,), "scale": (1,)}
     if net == "pair":
         features = read.whole("features")
-        total = inputs * features
-        each = (members, 1, inputs, features)
+        total, each = inputs * features, (members, 1, inputs, features)
         shapes |= dict.fromkeys(("net.rates", "net.shifts", "net.centre"), each)
         shapes |= {"net.main": (members, 1, total), "net.pairs": (members, total, total)}
         shapes["net.constant"] = (members, 1)

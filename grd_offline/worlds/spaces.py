@@ -52,10 +52,8 @@ def list_observation_leaves(
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return [NestedLeaf(_make_choice_leaf(space, path), keys)]
     if not isinstance(space, spaces.Box | spaces.MultiBinary):
-        raise DataError(
-            f"expected numbers (Box, Discrete, Dict of these), got {describe_space(space)}",
-            field="observations",
-        )
+        reason = f"expected numbers (Box, Discrete, Dict of these), got {describe_space(space)}"
+        raise DataError(reason, field="observations")
     leaf = check_leaf(Leaf(path, space.shape, str(space.dtype)), "observations")
     return [NestedLeaf(replace(leaf, dtype="float32"), keys)]
 
@@ -68,10 +66,8 @@ def make_action_leaf(space: Space[Any]) -> Leaf:
         return _make_choice_leaf(space, "")
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return Leaf("", space.shape, "float32")
-    raise DataError(
-        f"expected a Box of floats or discrete choices, got {describe_space(space)}",
-        field="actions",
-    )
+    reason = f"expected a Box of floats or discrete choices, got {describe_space(space)}"
+    raise DataError(reason, field="actions")
 
 
 def _make_choice_leaf(space: Any, path: str) -> Leaf:
@@ -103,10 +99,8 @@ def _flatten_leaf(leaf: Leaf, value: Any) -> SingleArray:
     first = 0
     for choice, count, start in zip(np.ravel(value), leaf.categories, leaf.starts, strict=True):
         if not 0 <= choice - start < count:
-            raise DataError(
-                f"{choice}, expected a choice from {start} to {start + count - 1}",
-                field="observations",
-            )
+            reason = f"{choice}, expected a choice from {start} to {start + count - 1}"
+            raise DataError(reason, field="observations")
         code[first + int(choice) - start] = 1.0
         first += count
     return code

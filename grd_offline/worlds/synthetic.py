@@ -107,16 +107,11 @@ class WorldSettings(Settings):
         parents = self.reward_states + self.reward_actions
         least = 3 if self.order == 3 else 1
         if parents < least:
-            raise DataError(
-                f"expected at least {least} for a term of order {self.order}, got {parents}",
-                field="reward_states + reward_actions",
-            )
+            reason = f"expected at least {least} for a term of order {self.order}, got {parents}"
+            raise DataError(reason, field="reward_states + reward_actions")
         if self.indirect and not self.reward_states:
-            raise DataError(
-                "expected 0 when reward_states is 0 (nothing to reach the reward through), got "
-                f"{self.indirect}",
-                field="indirect",
-            )
+            reason = "expected 0 when reward_states is 0 (nothing to reach the reward through)"
+            raise DataError(f"{reason}, got {self.indirect}", field="indirect")
 
 
 ACTION_SCALE = 3.0**0.5
