@@ -45,10 +45,8 @@ class InputBasis:
     def join(self, other: InputBasis) -> InputBasis:
         """These inputs followed by another basis's, of as many grid points."""
         size = max(self.tables.shape[2], other.tables.shape[2])
-        tables = [
-            np.pad(one.tables, ((0, 0), (0, 0), (0, size - one.tables.shape[2])))
-            for one in (self, other)
-        ]
+        parts = (self.tables, other.tables)
+        tables = [np.pad(one, ((0, 0), (0, 0), (0, size - one.shape[2]))) for one in parts]
         columns = np.concatenate([self.columns, other.columns])
         low, high = np.concatenate([(self.low, self.high), (other.low, other.high)], 1)
         return InputBasis(columns, low, high, np.concatenate(tables))
@@ -125,12 +123,10 @@ def build_bases(
         grid = np.linspace(first - beyond, last + beyond, GRID)
         for (size, kernel), own in zip(kinds, tables, strict=True):
             own.append(_tabulate(nodes, shares, grid, size, kernel))
-    ends = np.array(ranges, np.float64).reshape(-1, 2)
+    low_ends, high_ends = np.array(ranges, np.float64).reshape(-1, 2).T
     where = np.array(columns, np.int64)
     return [
-        InputBasis(
-            where, ends[:, 0], ends[:, 1], np.stack(own) if own else np.zeros((0, GRID, size))
-        )
+        InputBasis(where, low_ends, high_ends, np.reshape(own, (-1, GRID, size)))
         for (size, _), own in zip(kinds, tables, strict=True)
     ]
 
@@ -196,11 +192,9 @@ def _choose_nodes(standard: Array) -> tuple[Array, Array]:
         few, counts = np.unique(standard, return_counts=True)
     if len(few) <= BARS.few_values:
         return few, counts / counts.sum()
-    levels = np.quantile(standard, (np.arange(BARS.quantile_nodes) + 0.5) / BARS.quantile_nodes)
-    even = np.linspace(standard.min(), standard.max(), BARS.even_nodes)
-    shares = np.repeat(
-        [(1 - BARS.even_share) / BARS.quantile_nodes, BARS.even_share / BARS.even_nodes],
-        [BARS.quantile_nodes, len(even)],
-    )
+    counts = np.array([BARS.quantile_nodes, BARS.even_nodes])
+    levels = np.quantile(standard, (np.arange(counts[0]) + 0.5) / counts[0])
+    even = np.linspace(standard.min(), standard.max(), counts[1])
+    shares = np.repeat(np.array([1 - BARS.even_share, BARS.even_share]) / counts, counts)
     nodes, places = np.unique(np.concatenate([levels, even]), return_inverse=True)
     return nodes, np.asarray(np.bincount(places, shares), np.float64)

@@ -218,10 +218,9 @@ def difference_features(
     for row, segment in enumerate(segments):
         ends = np.stack([segment.before, segment.after])
         features = lookup.evaluate(ends)
-        ratio = segment.weights[1] / segment.weights[0] if len(segment.weights) > 1 else 1.0
-        differences[row] = (
-            features[1] * (segment.weights[-1] * ratio) - features[0] * segment.weights[0]
-        )
+        weights = segment.weights
+        ratio = weights[1] / weights[0] if len(weights) > 1 else 1.0
+        differences[row] = features[1] * (weights[-1] * ratio) - features[0] * weights[0]
     return differences
 
 
@@ -432,10 +431,8 @@ class ColumnSource:
         if state_at == BOTH:
             return transitions
         states = self.episodes.state_size
-        now, later = transitions[:, :states], transitions[:, -states:]
-        return np.concatenate(
-            [take_states(now, later, state_at, self.still), transitions[:, states:-states]], 1
-        )
+        now, rest, later = np.split(transitions, [states, transitions.shape[1] - states], axis=1)
+        return np.concatenate([take_states(now, later, state_at, self.still), rest], 1)
 
     @property
     def terminated(self) -> int | None:
@@ -529,7 +526,7 @@ class ColumnSource:
         return bank
 
     def _build(self, effects: Sequence[Effect], size: int, plain: bool) -> EffectBank:
-        sums, is_kept = self._sum(effects, size)
+        sums = self._sum(effects, size)
         scales = self.measure_scales(effects, size)
         bank = EffectBank({}, self.target)
         for effect, scale in zip(effects, scales.tolist(), strict=True):
@@ -537,16 +534,13 @@ class ColumnSource:
                 columns = sums[effect] * sums[effect].dtype.type(scale)
                 average = np.zeros(columns.shape[1], columns.dtype)
             else:
-                block = sums[effect].copy() if is_kept else sums[effect]
-                block *= (self.equations.scale * scale)[:, None].astype(block.dtype)
-                columns, average = self.equations.remove_constant(block)
+                factors = (self.equations.scale * scale)[:, None].astype(sums[effect].dtype)
+                columns, average = self.equations.remove_constant(sums[effect] * factors)
             bank[effect] = Block(columns, average, scale, size)
         return bank
 
-    def _sum(
-        self, effects: Sequence[Effect], size: int
-    ) -> tuple[dict[Effect, NDArray[np.floating]], bool]:
-        """Sums over segments of each effect's features, and whether they are kept.
+    def _sum(self, effects: Sequence[Effect], size: int) -> dict[Effect, NDArray[np.floating]]:
+        """Sums over segments of each effect's features.
 
         They depend on no weights of the amounts, so that a search with new weights finds them here.
         """
@@ -557,12 +551,11 @@ class ColumnSource:
         segments = self.segments() if wanted else iter(())
         found = sum_features(segments, rows, self.basis, wanted, size, kind)
         found = {effect: self.combine(block) for effect, block in found.items()}
-        if entries > self._room:
-            found.update({e: self._kept[e, size].copy() for e in effects if e not in found})
-            return found, False
-        self._room -= entries
-        self._kept.update({(effect, size): block for effect, block in found.items()})
-        return {effect: self._kept[effect, size] for effect in effects}, True
+        known = {effect: self._kept[effect, size] for effect in effects if effect not in found}
+        if entries <= self._room:
+            self._room -= entries
+            self._kept.update({(effect, size): block for effect, block in found.items()})
+        return found | known
 
     def build_potentials(self, size: int) -> EffectBank:
         """Columns of h_i(last state) - h_i(first state) for every state input i.
@@ -573,9 +566,8 @@ class ColumnSource:
         states = [i for i in range(self.inputs) if self.basis.columns[i] < self.episodes.state_size]
         if not states:
             return bank
-        every = self.combine(
-            difference_features(self.segments(), self.segment_count, self.basis, states, size)
-        )
+        rows, basis = self.segment_count, self.basis
+        every = self.combine(difference_features(self.segments(), rows, basis, states, size))
         scales = self.measure_scales([(i,) for i in states], size)
         for place, i in enumerate(states):
             block = every[:, place] * (self.equations.scale * scales[place])[:, None]
