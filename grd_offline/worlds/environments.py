@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -252,18 +252,12 @@ _HAND_MADE: dict[str, Names] = {
 }
 
 
-def _joints(model: Any) -> Iterator[tuple[str, bool]]:
-    """Name of each joint, and whether it is a free one (7 positions, 6 velocities)."""
-    for index in range(model.njnt):
-        yield model.joint(index).name or f"joint {index}", int(model.jnt_type[index]) == 0
-
-
 def _joint_names(model: Any, free: Sequence[str], other: str) -> list[str]:
     """A name per number of each joint, from patterns for a free joint and for any other."""
     return [
-        pattern.format(joint)
-        for joint, is_free in _joints(model)
-        for pattern in (free if is_free else (other,))
+        pattern.format(model.joint(index).name or f"joint {index}")
+        for index in range(model.njnt)
+        for pattern in (free if int(model.jnt_type[index]) == 0 else (other,))
     ]
 
 

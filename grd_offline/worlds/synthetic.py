@@ -279,7 +279,11 @@ class FactoredWorld:
             if self._calibrate_dynamics(calibration):
                 break
         self._draw_reward(graph, calibration)
-        self._draw_scales(scales)
+        count = self.settings.states
+        self._scale, self._offset = np.ones(count), np.zeros(count)
+        if self.settings.scales:
+            self._scale = 10.0 ** scales.uniform(-3, 3, count)
+            self._offset = self._scale * scales.uniform(-5, 5, count)
         self.masks = self._read_masks()
 
     roles: tuple[str, ...]
@@ -374,7 +378,11 @@ class FactoredWorld:
         np.fill_diagonal(allowed, False)
         edges = allowed & (rng.random(allowed.shape) < settings.density)
         action_edges = rng.random((settings.actions, settings.states)) < settings.action_density
-        self._limit_feedback(rng, edges, relevant)
+        # Few edges against a random order: many loops make for drifting, frozen states.
+        rank = rng.random(len(relevant)) - relevant
+        backward = np.argwhere(edges & (rank[:, None] > rank[None, :]))
+        surplus = rng.permutation(backward)[max(2, len(relevant) // 20) :]
+        edges[surplus[:, 0], surplus[:, 1]] = False
         for k, state in enumerate(indirect):
             heads = np.concatenate([direct, indirect[:k]])
             if not edges[state, heads].any():
@@ -382,15 +390,6 @@ class FactoredWorld:
         self._limit_parents(rng, edges, indirect)
         self._fill_parents(rng, edges, action_edges)
         self._state_edges, self._action_edges = edges, action_edges
-
-    def _limit_feedback(
-        self, rng: np.random.Generator, edges: NDArray[np.bool_], relevant: NDArray[np.bool_]
-    ) -> None:
-        """Leave few edges against a random order: many loops make for drifting, frozen states."""
-        rank = rng.random(len(relevant)) - relevant
-        backward = np.argwhere(edges & (rank[:, None] > rank[None, :]))
-        surplus = rng.permutation(backward)[max(2, len(relevant) // 20) :]
-        edges[surplus[:, 0], surplus[:, 1]] = False
 
     def _limit_parents(
         self, rng: np.random.Generator, edges: NDArray[np.bool_], indirect: IntArray
@@ -534,11 +533,12 @@ class FactoredWorld:
         if order >= 2 and len(parents) >= 2:
             wanted = self._draw_pairs(rng, MAIN_PROBABILITY[family])
         paired = {i for pair in wanted for i in pair}
-        terms = [
-            self._draw_main(rng, mains, i)
-            for i in parents
-            if i not in paired or rng.random() < MAIN_PROBABILITY[family]
-        ]
+        terms = []
+        for i in parents:
+            if i not in paired or rng.random() < MAIN_PROBABILITY[family]:
+                is_cost = i >= self.settings.states and rng.random() < 0.35
+                cost = Term("cost", (i,), 1.0, 0.0)  # the quadratic cost of an action
+                terms.append(cost if is_cost else draw_term(rng, mains, (i,)))
         terms += [self._draw_pair(rng, pairs, pair) for pair in wanted]
         if order == 3:
             triple = tuple(int(i) for i in rng.permutation(parents)[:3])
@@ -557,12 +557,6 @@ class FactoredWorld:
             first, second = (int(i) for i in rng.choice(parents, 2, replace=False))
             pairs.setdefault(frozenset((first, second)), (first, second))
         return list(pairs.values())
-
-    def _draw_main(self, rng: np.random.Generator, shapes: Sequence[str], index: int) -> Term:
-        """A main effect; for an action often a quadratic cost."""
-        if index >= self.settings.states and rng.random() < 0.35:
-            return Term("cost", (index,), 1.0, 0.0)
-        return draw_term(rng, shapes, (index,))
 
     def _draw_pair(
         self, rng: np.random.Generator, shapes: Sequence[str], pair: tuple[int, ...]
@@ -596,13 +590,6 @@ class FactoredWorld:
             moved = (table.standardised(changed) * weights).sum(-1) - total[::4]
             shares.append(float((moved**2).mean()) / (2 * float(total.var()) + 1e-12))
         return min(0.6 / max(steps, 0.01), 0.8 / max(sums, 0.01), min(shares) / floor)
-
-    def _draw_scales(self, rng: np.random.Generator) -> None:
-        count = self.settings.states
-        self._scale, self._offset = np.ones(count), np.zeros(count)
-        if self.settings.scales:
-            self._scale = 10.0 ** rng.uniform(-3, 3, count)
-            self._offset = self._scale * rng.uniform(-5, 5, count)
 
     def _read_masks(self) -> dict[str, IntArray]:
         """Masks as the terms have them, so that they cannot differ from what is computed."""
