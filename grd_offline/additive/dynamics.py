@@ -1256,13 +1256,7 @@ class Problem:
         """(group,) the parents of one next state, and the strength of every edge."""
         design = Design(self, state)
         design.add_mains(self._forward(state))
-        candidates: IntArray | None = None
-        for _ in range(self.settings.max_pairs):
-            found = self._best_pair(design, candidates)
-            if found is None:
-                break
-            candidates = found[2] if candidates is None else candidates
-            design.add_pair(found[0], found[1], found[3])
+        self._add_pairs(design)
         design.add_mains(design.missed_mains())
         design.eliminate()
         return design.kept(), design.strengths()
@@ -1310,26 +1304,28 @@ class Problem:
             gains[best] = (part[best] * solution).sum(axis=1)
         return gains
 
-    def _best_pair(
-        self, design: Design, candidates: IntArray | None
-    ) -> tuple[int, int, IntArray, int] | None:
-        """The pair of groups that speaks loudest in the residual, and the inputs worth a retest.
+    def _add_pairs(self, design: Design) -> None:
+        """Add the pairs of groups that speak loudest in the residual, one after another.
 
         The first test is of all inputs; later ones, where there are many, of the best few.
         """
-        features, squares = self.pair_screen, self.pair_squares
+        features, squares, columns = (
+            self.pair_screen,
+            self.pair_squares,
+            np.arange(len(self.counts)),
+        )
         inputs, count, rows = features.shape
-        columns = np.arange(inputs) if candidates is None else candidates
-        if len(columns) < inputs:
-            places = (columns[:, None] * count + np.arange(count)).ravel()
-            features, squares = features[columns], squares[np.ix_(places, places)]
-        score, sizes = score_pairs(features, squares, design.residual(rows))
-        refused = self.pair_refused | design.paired[self.group_of][:, self.group_of]
-        score = np.where(refused[np.ix_(columns, columns)], -np.inf, score)
-        a, b = np.unravel_index(int(score.argmax()), score.shape)
-        if not score[a, b] > 0:
-            return None
-        loudest = np.maximum(score.max(axis=0), score.max(axis=1))
-        worth = columns[np.sort(np.argsort(loudest)[::-1][:_RESCREENED])]
-        first, second = int(self.group_of[columns[a]]), int(self.group_of[columns[b]])
-        return first, second, worth, int(sizes[a, b])
+        for turn in range(self.settings.max_pairs):
+            score, sizes = score_pairs(features, squares, design.residual(rows))
+            refused = self.pair_refused | design.paired[self.group_of][:, self.group_of]
+            score = np.where(refused[np.ix_(columns, columns)], -np.inf, score)
+            a, b = np.unravel_index(int(score.argmax()), score.shape)
+            if not score[a, b] > 0:
+                break
+            first, second = self.group_of[columns[[a, b]]].tolist()
+            design.add_pair(first, second, int(sizes[a, b]))
+            if turn == 0 and inputs > _RESCREENED:
+                loudest = np.maximum(score.max(axis=0), score.max(axis=1))
+                columns = np.sort(np.argsort(loudest)[::-1][:_RESCREENED])
+                places = (columns[:, None] * count + np.arange(count)).ravel()
+                features, squares = features[columns], squares[np.ix_(places, places)]
