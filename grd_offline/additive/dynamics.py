@@ -1309,12 +1309,9 @@ class Problem:
 
         The first test is of all inputs; later ones, where there are many, of the best few.
         """
-        features, squares, columns = (
-            self.pair_screen,
-            self.pair_squares,
-            np.arange(len(self.counts)),
-        )
+        features, squares = self.pair_screen, self.pair_squares
         inputs, count, rows = features.shape
+        columns = np.arange(inputs)
         for turn in range(self.settings.max_pairs):
             score, sizes = score_pairs(features, squares, design.residual(rows))
             refused = self.pair_refused | design.paired[self.group_of][:, self.group_of]
