@@ -4,19 +4,9 @@ Every function takes what a reader of `io` gave, and returns the page as text. P
 and numbers, the templates put them in place. plotly.js draws; its bundle is part of the page.
 """
 
-from grd_offline.report.decomposed import make_decomposition_page, make_outcomes_page
-from grd_offline.report.training import (
-    make_comparison_page,
-    make_judgement_page,
-    make_run_page,
-    make_sweep_page,
-)
-
-__all__ = [
-    "make_comparison_page",
-    "make_decomposition_page",
-    "make_judgement_page",
-    "make_outcomes_page",
-    "make_run_page",
-    "make_sweep_page",
-]
+from grd_offline.report.decomposed import make_decomposition_page as make_decomposition_page
+from grd_offline.report.decomposed import make_outcomes_page as make_outcomes_page
+from grd_offline.report.training import make_comparison_page as make_comparison_page
+from grd_offline.report.training import make_judgement_page as make_judgement_page
+from grd_offline.report.training import make_run_page as make_run_page
+from grd_offline.report.training import make_sweep_page as make_sweep_page

@@ -32,13 +32,8 @@ if TYPE_CHECKING:
 PAGE_BYTES = 5_800_000
 """Size of a whole page; the episodes get what the other sections leave."""
 LIBRARY = "vendor/plotly-cartesian.min.js"
-SCRIPTS = tuple(
-    f"page.{name}.js"
-    for name in (
-        *("base", "viewer", "waterfall", "importance", "effects", "graph", "masks", "quality"),
-        *("runs", "verdicts", "start"),
-    )
-)
+PIECES = "base viewer effects graph quality runs verdicts start"
+SCRIPTS = tuple(f"page.{piece}.js" for piece in PIECES.split())
 """Our own script in pieces; each may use names of the pieces before it."""
 
 
