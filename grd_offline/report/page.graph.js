@@ -258,6 +258,7 @@ function drawMaps(element, { states, actions }, masks, hasStrengths) {
       range,
       showgrid: false,
       showline: false,
+      ticklabelstandoff: 1,
       ticks: "",
       zeroline: false,
       automargin: false,
