@@ -404,16 +404,13 @@ def _read_amounts(episodes: EpisodeSet, discount: float) -> tuple[Array, Array, 
     """All delivered amounts, the (discounted) steps of each, and the step of their rounding."""
     parts = [part for part in (episode.segments() for episode in episodes) if len(part[0])]
     amounts = np.concatenate([part[2] for part in parts]).astype(np.float64)
-    lengths = np.concatenate(
-        [
-            np.add.reduceat(discount ** np.arange(stops[-1], dtype=np.float64), starts)
-            for starts, stops, _ in parts
-        ]
-    )
-    largest = np.abs(amounts).max()
+    lengths = [
+        np.add.reduceat(discount ** np.arange(stops[-1], dtype=np.float64), starts)
+        for starts, stops, _ in parts
+    ]
     is_single = bool((amounts == amounts.astype(np.float32)).all())
-    kind = np.float32 if is_single else np.float64
-    return amounts, lengths, float(np.spacing(kind(largest)))
+    largest = (np.float32 if is_single else np.float64)(np.abs(amounts).max())
+    return amounts, np.concatenate(lengths), float(np.spacing(largest))
 
 
 Known: TypeAlias = Sequence[tuple[EffectCurve, float]]

@@ -7,15 +7,15 @@ amount is linear in the weights of g, since it is a sum of g over its steps:
 
 Here x_t is the state at some moment of the transition (`moments` chooses it), and d_t says whether
 the episode terminated at step t. Each effect (an input, a pair, a triple) is a Gaussian process
-with a variance of its own. `equations` sums features over segments, `evidence` finds the variances,
+with a variance of its own. `equations` sums features over segments, `search` finds the variances,
 and `choosing` decides which effects and inputs stay. Where amounts are too few or too noisy for
-that, `average` averages over the models that they leave possible. `LastFit` then makes the reward
+that, `search` averages over the models that they leave possible. `LastFit` then makes the reward
 model, and `hidden` measures what returns cannot tell about it.
 
 Labels are success of episodes, or preferences between pieces of them. The moments of the
-transitions compete as they do for returns. The last fit is that of
-the parabola that `labels` puts in the place of the likelihood, so that bands, and what may hide
-from the labels, are measured as for returns.
+transitions compete as they do for returns. The last fit is that of the parabola that `labels` puts
+in the place of the likelihood, so that bands, and what may hide from the labels, are measured as
+for returns.
 """
 
 from __future__ import annotations
@@ -541,9 +541,8 @@ def fit_labels(
     tried = (START,) if motion.start_only else (MIDPOINT, START, END)
     searches: dict[str, _MomentOfLabels] = {}
     for moment in tried if asked == AUTO else (asked,):
-        first = next(iter(searches.values()), None)
-        searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress, first)
-        searches[moment].begin()
+        searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress)
+        searches[moment].begin(next(iter(searches.values())))
     evidence = {moment: one.found.fit.evidence for moment, one in searches.items()}
     preferred = prefer(evidence, firmly=False, jumps=motion.jumps)
     best = searches[preferred if asked == AUTO else asked]
@@ -566,11 +565,9 @@ class _MomentOfLabels(EffectChooser):
         settings: ClosedFormSettings,
         rng: np.random.Generator,
         progress: Progress,
-        first: _MomentOfLabels | None = None,
     ) -> None:
-        """The search begins with the effects that another one found first."""
         super().__init__(given.episodes, moment, settings, rng, progress, combine=given.combine)
-        self.first, self.given = first, given
+        self.given = given
         # No effect is kept without evidence.
         self.rules = replace(self.rules, add_most=BARS.label_added, kept=frozenset())
         self.found: Selection
@@ -629,11 +626,13 @@ class _MomentOfLabels(EffectChooser):
         bank.update(self.data.build_bank(pairs, self.pair_size, plain=plain))
         return bank
 
-    def begin(self) -> None:
-        """Find the effects, and leave out the inputs that carry little."""
+    def begin(self, first: _MomentOfLabels) -> None:
+        """Find the effects, and leave out the inputs that carry little.
+
+        The search begins with the effects that the first one found, if that is another.
+        """
         self.progress("effects", 0.0)
-        first = self.first
-        start = [] if first is None else self.data.translate(first.found.effects, first.data)
+        start = [] if first is self else self.data.translate(first.found.effects, first.data)
         self._settle(search_labels(self.bank, list(self.bank), self.rules, start=start))
 
     def refine(self) -> None:
