@@ -61,9 +61,9 @@ def test_links_are_named_and_not_followed(tmp_path, name):
 
 def test_a_comparison_notes_the_job_that_is_a_link(tmp_path, monkeypatch):
     noted = []
-    monkeypatch.setattr("grd_offline.lab.sweep.folder.collect_scores", lambda runs: ["score"])
+    monkeypatch.setattr("grd_offline.comparison.compare.collect_scores", lambda runs: ["score"])
     monkeypatch.setattr(
-        "grd_offline.lab.sweep.folder.compare_scores",
+        "grd_offline.comparison.compare.compare_scores",
         lambda scores, printed, notes: noted.extend(notes),
     )
     link = make_sweep(tmp_path) / "jobs" / "a" / "result"
