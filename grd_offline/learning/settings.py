@@ -478,7 +478,7 @@ SOURCES = ("relabelled", "observed", "true")
 """Rewards that a file may hold: those of a decomposition, the delayed ones, the true ones."""
 JUDGED = ("grd", "uniform", "ircr", "rrd")
 """Methods that `judge` compares by default."""
-_WEIGHT: dict[str, Any] = {"above": 0, "at_most": 10**6}
+_SIZE: dict[str, Any] = {"above": 0, "at_most": 10**6}
 MOST_SEEDS = 1000
 MOST_BATCH = 65_536
 SEEDS_END = 2**60
@@ -550,7 +550,7 @@ class OfflineSettings(Settings):
         2.5,
         "td3bc: weight of the value relative to imitation (paper: 2.5). Diverse data need a larger "
         "weight.",
-        **_WEIGHT,
+        **_SIZE,
     )
     expectile: float = setting(
         0.7,
@@ -558,9 +558,7 @@ class OfflineSettings(Settings):
         **RATE,
     )
     temperature: float = setting(
-        3.0,
-        "iql: inverse temperature, the preference for better actions (paper, MuJoCo).",
-        **_WEIGHT,
+        3.0, "iql: inverse temperature, the preference for better actions (paper, MuJoCo).", **_SIZE
     )
     pessimism: float = setting(
         0.0,

@@ -89,23 +89,6 @@ def make_reset_seed(seed: int, *key: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
 
 
-def make_spec(
-    environment: VectorEnvironment,
-    kind: str | Callable[[bool], str],
-    hidden: Sequence[int],
-    noise: float,
-) -> ActorSpec:
-    """The policies of all members."""
-    kind = kind if isinstance(kind, str) else kind(environment.choices > 0)
-    if (environment.choices > 0) != (kind in DISCRETE_KINDS):
-        what = "discrete" if environment.choices else "continuous"
-        raise DataError(f"{environment.id} has {what} actions, a {kind} policy has others")
-    outputs = len(environment.low) * (2 if kind == "gaussian" else 1)
-    sizes, noise = (environment.observation_size, *hidden, outputs), noise * (kind in NOISY_KINDS)
-    low, high = tuple(environment.low), tuple(environment.high)
-    return ActorSpec(kind, sizes, low, high, noise, environment.first_choice)
-
-
 class RoundSteps(NamedTuple):
     """The steps of a round: arrays (step, ...) of one environment, (environment, step, ...) of all,
     or (slot, environment, step, ...) of all rounds that are under way."""
@@ -277,12 +260,11 @@ class RunningEvaluation:
         self.result = EvaluationResult(
             number, np.zeros(shape), np.zeros(shape, np.int64), np.full(shape, np.nan)
         )
-        self._waiting = deque(
-            EvaluationOrder(number, member, episode)
-            for episode in range(episodes)
-            for member in range(members)
-        )
         self._missing = members * episodes
+        self._waiting = deque(
+            EvaluationOrder(number, place % members, place // members)
+            for place in range(self._missing)
+        )
 
     @property
     def is_over(self) -> bool:
@@ -624,7 +606,14 @@ class Fleet:
             acted or tuple(f"action_{i}" for i in range(self.action_size)),
         )
         """The names of observations and of actions; unknown ones are numbered."""
-        self.spec = make_spec(first, kind, hidden, noise)
+        kind = kind if isinstance(kind, str) else kind(self.is_discrete)
+        if self.is_discrete != (kind in DISCRETE_KINDS):
+            what = "discrete" if self.is_discrete else "continuous"
+            raise DataError(f"{first.id} has {what} actions, a {kind} policy has others")
+        outputs = self.action_size * (2 if kind == "gaussian" else 1)
+        sizes, noise = (self.observation_size, *hidden, outputs), noise * (kind in NOISY_KINDS)
+        bounds = tuple(first.low), tuple(first.high)
+        self.spec = ActorSpec(kind, sizes, *bounds, noise, first.first_choice)
         self._settings = FleetSettings(
             environment=first.id,
             env_args=dict(env_args or {}),

@@ -584,7 +584,7 @@ class BackgroundCall:
     def __init__(
         self,
         function: Callable[..., Any],
-        arguments: tuple[Any, ...] = (),
+        arguments: Sequence[Any],
         owner: Background | None = None,
     ) -> None:
         self.function, self.arguments = function, arguments
@@ -613,7 +613,7 @@ class _Pool:
         self.processes: list[Process] = []
         self._free: SimpleQueue[Process] = SimpleQueue()
 
-    def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Future[Any]:
         if len(self.processes) < self._most:
             process = Process(answer_calls, self._prepare)
             process.start()

@@ -78,35 +78,29 @@ class Replay:
     """A ring of finished episodes for each member."""
 
     def __init__(
-        self,
-        members: int,
-        capacity: int,
-        states: int,
-        actions: int,
-        longest: int,
-        device: torch.device,
+        self, count: int, capacity: int, states: int, actions: int, limit: int, device: torch.device
     ) -> None:
         self.capacity, self.device = capacity, device
-        self.limit = longest
+        self.limit = limit
         """Steps that no episode exceeds."""
         # Last observations need rows too; with very short episodes somewhat fewer steps fit.
-        self.rows = capacity + capacity // 8 + 2 * (longest + 1)
-        shape = (members, self.rows)
+        self.rows = capacity + capacity // 8 + 2 * (limit + 1)
+        shape = (count, self.rows)
         self.observations = torch.zeros((*shape, states), device=device)
         self.actions = torch.zeros((*shape, actions), device=device)
         # terminated, delivered, return: they are read together, so they lie together.
         self.numbers = torch.zeros((*shape, 3), device=device)
         self.is_last = torch.zeros(shape, dtype=torch.bool, device=device)
         """(member, row) whether a step is the last one of its episode."""
-        self.places = torch.zeros((members, capacity), dtype=torch.int64, device=device)
+        self.places = torch.zeros((count, capacity), dtype=torch.int64, device=device)
         self.episode_first = torch.zeros_like(self.places)
         self.episode_lengths = torch.ones_like(self.places)
-        self.episode_returns = torch.zeros((members, capacity), device=device)
+        self.episode_returns = torch.zeros((count, capacity), device=device)
         # Where the oldest step and the oldest episode lie in their rings, and how many there are.
-        self.step_rings = torch.zeros((2, members), dtype=torch.int64, device=device)
-        self.episode_rings = torch.zeros((2, members), dtype=torch.int64, device=device)
-        self.layouts = [_Layout(capacity, self.rows) for _ in range(members)]
-        self._bases = torch.arange(members, device=device).unsqueeze(1) * self.rows
+        self.step_rings = torch.zeros((2, count), dtype=torch.int64, device=device)
+        self.episode_rings = torch.zeros((2, count), dtype=torch.int64, device=device)
+        self.layouts = [_Layout(capacity, self.rows) for _ in range(count)]
+        self._bases = torch.arange(count, device=device).unsqueeze(1) * self.rows
 
     def add(self, member: int, episode: FinishedEpisode) -> slice:
         """Put a finished episode in, and say in which rows its steps lie.

@@ -760,11 +760,8 @@ class OnlineFolder(RunFolder):
         agent, updates = run.learner.agent, run.learner.updates
         skipped, losses = run.learner.begin_skipped(), Download(agent.losses)
         others = {name: Download(values) for name, values in agent.find_log_values().items()}
-        of_sources = [
-            (source, Download(source.losses))
-            for source in run.learner.sources
-            if source.losses is not None
-        ]
+        sources = run.learner.sources
+        of_sources = [(s, Download(found)) for s in sources if (found := s.losses) is not None]
         predicted = run.begin_predictions()
         seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
         rows = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Generator, Tensor
 
 WARM_UPS = 3
 """Updates before one is recorded: kernels are chosen and memory is reserved in them."""
@@ -17,9 +17,7 @@ MOST_SIZES = 256
 
 
 def record(
-    update: Callable[[], None],
-    tensors: Sequence[Tensor],
-    generators: Sequence[torch.Generator] = (),
+    update: Callable[[], None], tensors: Sequence[Tensor], generators: Sequence[Generator] = ()
 ) -> Callable[[], None]:
     """Record `update` as a graph; calling the result runs it.
 

@@ -82,12 +82,8 @@ class Stack(nn.Module):
         self._is_normed = torch.tensor(networks, device=device).view(-1, 1, 1)
 
     def forward(
-        self,
-        inputs: Float[Tensor, "member *batch input"],
-        *,
-        frozen: bool = False,
-        repeats: int = 1,
-    ) -> Float[Tensor, "network *batch output"]:
+        self, inputs: Float[Tensor, "member *rows input"], *, frozen: bool = False, repeats: int = 1
+    ) -> Float[Tensor, "network *rows output"]:
         """Apply each member to its own batch; `frozen` lets no gradient reach the weights.
 
         With `repeats` so many networks in a row share the batch of one member.
@@ -207,12 +203,7 @@ class PairRewardNet(nn.Module):
     upper: Tensor
 
     def __init__(
-        self,
-        members: int,
-        inputs: int,
-        *,
-        features: int = 8,
-        generator: Generator | None = None,
+        self, members: int, inputs: int, *, features: int = 8, generator: Generator | None = None
     ) -> None:
         super().__init__()
         if min(members, inputs, features) < 1:

@@ -54,12 +54,8 @@ class RenormStack(Stack):
         return {**named, "passes": self.passes}
 
     def forward(
-        self,
-        inputs: Float[Tensor, "member *batch input"],
-        *,
-        frozen: bool = False,
-        repeats: int = 1,
-    ) -> Float[Tensor, "network *batch output"]:
+        self, inputs: Float[Tensor, "member *rows input"], *, frozen: bool = False, repeats: int = 1
+    ) -> Float[Tensor, "network *rows output"]:
         """Apply each member to its own batch; `frozen` and `repeats` are those of `Stack`."""
         is_learning = torch.is_grad_enabled() and not frozen
         hidden = inputs.flatten(1, -2)
