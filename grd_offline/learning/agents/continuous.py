@@ -167,11 +167,8 @@ class CrossQ(Sac):
         with torch.no_grad():
             uniform = batch.uniform[..., : self.actions]
             actions, log_density = self.draw_actions(later.next_observations, uniform)
-        both = self.compute_values(
-            self.critic,
-            torch.cat([batch.observations, later.next_observations], 1),
-            torch.cat([batch.actions, actions], 1),
-        )
+        states = torch.cat([batch.observations, later.next_observations], 1)
+        both = self.compute_values(self.critic, states, torch.cat([batch.actions, actions], 1))
         values, next_values = both.chunk(2, -1)
         with torch.no_grad():
             bonus = self.temperature.logarithm.exp() * log_density

@@ -167,11 +167,8 @@ class EpisodePosition(NamedTuple):
 
 def start_of_episode(settings: FleetSettings, episode: int) -> EpisodePosition:
     """The position before the first step of an episode."""
-    return EpisodePosition(
-        episode,
-        np.zeros((0, settings.spec.action_size), np.float32),
-        np.zeros(settings.spec.observation_size, np.float32),
-    )
+    actions = np.zeros((0, settings.spec.action_size), np.float32)
+    return EpisodePosition(episode, actions, np.zeros(settings.spec.observation_size, np.float32))
 
 
 def pack_positions(

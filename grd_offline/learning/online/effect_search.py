@@ -131,6 +131,8 @@ SETTINGS = ClosedFormSettings(
 """Settings of every search. Grids go beyond the data, because the policy will."""
 LEFT_OUT = 1e-5
 """Share of an effect's squared norm that columns may have which are left out of the sums."""
+Names = tuple[Sequence[str], Sequence[str]]
+"""Names of observations and of actions."""
 STEPS = 2
 """Steps of the fixed point per solve."""
 RANGE = 1e6
@@ -260,10 +262,7 @@ def sum_episodes(structure: Structure, episodes: Sequence[FinishedEpisode]) -> A
 
 @one_numpy_thread()
 def find_structure(
-    packed: Mapping[str, Any],
-    names: tuple[Sequence[str], Sequence[str]] | None,
-    seed: Sequence[int],
-    first: str,
+    packed: Mapping[str, Any], names: Names | None, seed: Sequence[int], first: str
 ) -> Structure:
     """Search for the effects behind the returns of some episodes.
 

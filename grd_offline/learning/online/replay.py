@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grd_offline.core.typing import Array, SingleArray
 from grd_offline.learning.agents.agent import ReplaySteps
 from grd_offline.networks.members.nn import to_index
 
@@ -37,10 +38,7 @@ class TrueRewards(NamedTuple):
 
 
 def separate_truth(
-    observations: NDArray[np.float32],
-    actions: NDArray[np.float32],
-    rewards: NDArray[np.float64],
-    terminated: bool,
+    observations: SingleArray, actions: SingleArray, rewards: Array, terminated: bool
 ) -> tuple[FinishedEpisode, TrueRewards]:
     """An episode, and apart from it the rewards of its steps."""
     total = float(rewards.sum())

@@ -26,7 +26,7 @@ from grd_offline.additive.search import EvidenceProblem
 from grd_offline.core.typing import Array, BoolArray
 from grd_offline.learning.agents.agent import ReplaySteps
 from grd_offline.learning.online.effect_search import Regression
-from grd_offline.learning.online.replay import FinishedEpisode, Replay, TrueRewards
+from grd_offline.learning.online.replay import FinishedEpisode, Replay, SampledSteps, TrueRewards
 from grd_offline.learning.settings import Member, OnlineSettings
 from grd_offline.methods import paper
 from grd_offline.methods.rrd import STEPS_PER_EPISODE, RrdModel
@@ -718,13 +718,10 @@ class Rrd(RewardSource):
     def _compute_losses(self, counter: Int[Tensor, ""]) -> Members:
         picks, order = (self._draws.draw(counter, part) for part in range(2))
         drawn = self.replay.draw_from_episodes(picks, order, STEPS_PER_EPISODE, self.members)
-        inputs = _join(drawn.observations, drawn.actions, drawn.next_observations)
-        return self.model.compute_losses(inputs, drawn.valid, drawn.lengths, drawn.returns)
+        return self.model.compute_losses(_join(drawn), drawn.valid, drawn.lengths, drawn.returns)
 
     def compute_rewards(self, steps: ReplaySteps) -> Steps:
-        return self.model.compute_rewards(
-            _join(steps.observations, steps.actions, steps.next_observations)
-        )
+        return self.model.compute_rewards(_join(steps))
 
     def export(self, member: int) -> NetworkFunction:
         net, mask = copy_member(self.model.net, member), self.model.mask[member : member + 1]
@@ -739,10 +736,7 @@ class Rrd(RewardSource):
         return self.model.adam.skipped.squeeze(1)
 
 
-def _join(
-    observations: Float[Tensor, "*batch state"],
-    actions: Float[Tensor, "*batch action"],
-    next_observations: Float[Tensor, "*batch state"],
-) -> Float[Tensor, "*batch input"]:
-    """The state, the action and the change to the next state, side by side."""
-    return torch.cat([observations, actions, next_observations - observations], -1)
+def _join(steps: ReplaySteps | SampledSteps) -> Tensor:
+    """(..., input) the state, the action and the change to the next state, side by side."""
+    change = steps.next_observations - steps.observations
+    return torch.cat([steps.observations, steps.actions, change], -1)

@@ -431,12 +431,8 @@ class RunFolder(Observer, ABC):
         """Write the policies and, if they were evaluated, their returns."""
         rows = []
         for index, member in enumerate(run.members):
-            about = {
-                "environment": run.environment,
-                "member": member.name,
-                "step": evaluation.step,
-                "mean_return": None,
-            }
+            about = {"environment": run.environment, "member": member.name, "step": evaluation.step}
+            about["mean_return"] = None
             folder = make_folder(self.path, "members", member.name, "policies")
             actor = Actor(run.spec, evaluation.weights[index])
             is_best = False
@@ -481,13 +477,8 @@ class RunFolder(Observer, ABC):
         """Write what belongs to the best policy of a member, apart from the policy."""
 
     def _describe_owner(self, member: RunMember, step: int) -> dict[str, Any]:
-        return {
-            "step": step,
-            "seconds": round(self.seconds, 1),
-            "member": member.name,
-            "group": member.group,
-            "seed": member.seed,
-        }
+        owner = {"member": member.name, "group": member.group, "seed": member.seed}
+        return {"step": step, "seconds": round(self.seconds, 1), **owner}
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
         run_files.append_rows(self.path / name, self.tables[name], rows)
