@@ -145,7 +145,11 @@ class CollectSettings(Settings):
         from grd_offline.learning.agents.actors import check_checkpoints
 
         super().__post_init__()
-        _check_delay(self.delay)
+        delay: Any = self.delay
+        is_whole = isinstance(delay, int) and not isinstance(delay, bool)
+        if delay != "end" and not (is_whole and 1 <= delay <= LARGEST_COUNT):
+            expected = f'"end" or a whole number of at least 1 and at most {LARGEST_COUNT:,}'
+            raise DataError(f"expected {expected}, got {delay!r:.40}", field="delay")
         if self.policy not in EXPLORATIONS and not Path(self.policy).is_dir():
             raise DataError(
                 f"expected {', '.join(EXPLORATIONS)} or the folder of a policy or a training run, "
@@ -162,16 +166,6 @@ class CollectSettings(Settings):
             json.dumps(dict(self.env_args), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise DataError(f"expected plain JSON values: {error}", field="env_args") from None
-
-
-def _check_delay(delay: object) -> None:
-    is_whole = isinstance(delay, int) and not isinstance(delay, bool)
-    if delay != "end" and not (is_whole and isinstance(delay, int) and 1 <= delay <= LARGEST_COUNT):
-        raise DataError(
-            f'expected "end" or a whole number of at least 1 and at most {LARGEST_COUNT:,}, got '
-            f"{delay!r:.40}",
-            field="delay",
-        )
 
 
 METHODS, FITS = list_names(online=True), list_fits(online=True)

@@ -431,14 +431,10 @@ class RunFolder(Observer, ABC):
         """Write the policies and, if they were evaluated, their returns."""
         rows = []
         for index, member in enumerate(run.members):
-            about = {"environment": run.environment, "member": member.name, "step": evaluation.step}
-            about["mean_return"] = None
-            folder = make_folder(self.path, "members", member.name, "policies")
-            actor = Actor(run.spec, evaluation.weights[index])
-            is_best = False
+            mean, is_best = None, False
             if evaluation.returns is not None and evaluation.lengths is not None:
                 returns = evaluation.returns[index]
-                about["mean_return"] = mean = float(returns.mean())
+                mean = float(returns.mean())
                 is_best = mean > self.best.get(member.name, -np.inf)
                 row = {
                     **self._describe_owner(member, evaluation.step),
@@ -452,8 +448,12 @@ class RunFolder(Observer, ABC):
                 if successes is not None and np.isfinite(successes[index]).all():
                     row["success_rate"] = float(successes[index].mean())
                 rows.append(row)
+            about = {"environment": run.environment, "member": member.name}
+            about |= {"step": evaluation.step, "mean_return": mean}
+            actor = Actor(run.spec, evaluation.weights[index])
+            folder = make_folder(self.path, "members", member.name, "policies")
             save_actor(folder / f"step-{evaluation.step:09d}", actor, about)
-            if is_best:
+            if is_best and mean is not None:
                 save_actor(folder / "best", actor, about)
                 self.best[member.name] = mean
                 self._save_best(run, index, evaluation)
