@@ -151,11 +151,8 @@ class CollectSettings(Settings):
             expected = f'"end" or a whole number of at least 1 and at most {LARGEST_COUNT:,}'
             raise DataError(f"expected {expected}, got {delay!r:.40}", field="delay")
         if self.policy not in EXPLORATIONS and not Path(self.policy).is_dir():
-            raise DataError(
-                f"expected {', '.join(EXPLORATIONS)} or the folder of a policy or a training run, "
-                f"got {self.policy!r}",
-                field="policy",
-            )
+            expected = f"{', '.join(EXPLORATIONS)} or the folder of a policy or a training run"
+            raise DataError(f"expected {expected}, got {self.policy!r}", field="policy")
         check_checkpoints(self.checkpoints)
         described = describe_settings(CollectSettings)
         for name in OF_TRAINED_POLICIES:
@@ -387,11 +384,8 @@ class OnlineSettings(Settings):
         if len(self.hidden) > MOST_LAYERS:
             raise DataError(f"expected at most {MOST_LAYERS} layers", field="hidden")
         if self.round_steps % self.environments:
-            raise DataError(
-                f"expected a divisor of {self.round_steps}, the steps of a round (round_steps), "
-                f"got {self.environments}",
-                field="environments",
-            )
+            expected = f"a divisor of {self.round_steps}, the steps of a round (round_steps)"
+            raise DataError(f"expected {expected}, got {self.environments}", field="environments")
         for name, values in self.sets.items():
             self._check_values(name, values)
 

@@ -99,11 +99,9 @@ class EpisodeRunner(WorkerTask):
         expected = spec.observation_size, spec.action_size
         found = sum(n.leaf.size for n in self._observation_leaves), self._action_leaf.size
         if expected != found:
-            raise DataError(
-                f"{name} is for {expected[0]} observations and {expected[1]} actions, {self.id} "
-                f"has {found[0]} and {found[1]}",
-                field="policy",
-            )
+            sizes = f"{expected[0]} observations and {expected[1]} actions"
+            other = f"{self.id} has {found[0]} and {found[1]}"
+            raise DataError(f"{name} is for {sizes}, {other}", field="policy")
         if spec.is_discrete:
             fits = self._action_leaf.categories and getattr(space, "start", 0) == spec.first_choice
             acts = f"chooses from {spec.first_choice} to {spec.first_choice + spec.action_size - 1}"
@@ -220,11 +218,9 @@ class EpisodeRunner(WorkerTask):
         for array, nested in zip(self._observations, self._observation_leaves, strict=True):
             value = nested.pick(observation)
             if np.shape(value) != nested.leaf.shape:
-                raise DataError(
-                    f"expected shape {nested.leaf.shape}, as the observation space says, got "
-                    f"{np.shape(value)}",
-                    field="observations",
-                )
+                expected = f"shape {nested.leaf.shape}, as the observation space says"
+                reason = f"expected {expected}, got {np.shape(value)}"
+                raise DataError(reason, field="observations")
             array[0] = value
 
     def _make_record(

@@ -140,10 +140,8 @@ class VectorEnvironment:
         self._is_started = True
         first = self._flatten(observation)
         if first.shape != (self.observation_size,):
-            raise DataError(
-                f"expected observations of shape {(self.observation_size,)}, as the space says, "
-                f"got {first.shape}"
-            )
+            expected = f"observations of shape {(self.observation_size,)}, as the space says"
+            raise DataError(f"expected {expected}, got {first.shape}")
         return first
 
     def step(self, action: SingleArray) -> tuple[SingleArray, float, bool, bool]:
@@ -207,8 +205,6 @@ def _check_spaces(environment: Any) -> None:
     fits = isinstance(acted, Box) and len(acted.shape) == 1
     fits = fits and np.issubdtype(acted.dtype, np.floating) and acted.is_bounded("both")
     if not fits and not isinstance(acted, Discrete):
-        raise DataError(
-            "policies can be trained for one choice (Discrete) or a bounded one-dimensional Box of "
-            f"floats, got {describe_space(acted)}",
-            field="actions",
-        )
+        kinds = "one choice (Discrete) or a bounded one-dimensional Box of floats"
+        reason = f"policies can be trained for {kinds}, got {describe_space(acted)}"
+        raise DataError(reason, field="actions")

@@ -313,10 +313,8 @@ class MemberEnvironment:
         if gap is None:
             return None
         self._episode, self._observation = position.episode + 1, None
-        return (
-            f"{self._name}, episode {position.episode}: the environment does not repeat "
-            f"itself: {gap}"
-        )
+        where = f"{self._name}, episode {position.episode}"
+        return f"{where}: the environment does not repeat itself: {gap}"
 
     def _repeat(self, position: EpisodePosition) -> str | None:
         for action in position.actions:
@@ -906,10 +904,8 @@ class Fleet:
         if group.deaths >= MAX_DEATHS:
             members = ", ".join(map(str, self._find_members(group.environments)))
             whose = f"members {members}" if members else "evaluations"
-            raise DataError(
-                f"the worker process of {whose} died {MAX_DEATHS} times in a row, the last "
-                f"time {cause}"
-            )
+            often = f"{MAX_DEATHS} times in a row, the last time {cause}"
+            raise DataError(f"the worker process of {whose} died {often}")
         group.worker.let_go()
         group.worker.end(time.monotonic())
         # A worker that was still on its way to a position has done nothing that could be lost.

@@ -387,11 +387,9 @@ def find_bounds(actions: NDArray[np.float32]) -> tuple[Array, Array]:
     low, high = actions.min(0).astype(np.float64), actions.max(0).astype(np.float64)
     flat = np.flatnonzero(low == high)
     if len(flat):
-        raise DataError(
-            f"dimension {flat[0]} is always {low[flat[0]]:g}: name the environment, which knows "
-            "the range of actions",
-            field="actions",
-        )
+        advice = "name the environment, which knows the range of actions"
+        reason = f"dimension {flat[0]} is always {low[flat[0]]:g}: {advice}"
+        raise DataError(reason, field="actions")
     return low, high
 
 
@@ -504,11 +502,9 @@ def check_environment(settings: OfflineSettings, episodes: EpisodeSet) -> int | 
     environment.close()
     if episodes.action_size and episodes.discrete_actions != (environment.choices > 0):
         kinds = ("continuous", "discrete")
-        raise DataError(
-            f"{environment.id}: expected {kinds[episodes.discrete_actions]} ones, as in the data, "
-            f"got {kinds[environment.choices > 0]} ones",
-            field="actions",
-        )
+        wanted, given = kinds[episodes.discrete_actions], kinds[environment.choices > 0]
+        reason = f"{environment.id}: expected {wanted} ones, as in the data, got {given} ones"
+        raise DataError(reason, field="actions")
     for name, expected, got in (
         ("observations", episodes.state_size, environment.observation_size),
         ("actions", episodes.action_size, len(environment.low)),
@@ -529,11 +525,8 @@ def _find_units(
             raise DataError(f"no rewards called {name!r}; there are: {known}", field="rewards")
         given = rewards[name]
         if given.shape != (episodes.total_steps,):
-            raise DataError(
-                f"{name}: expected shape ({episodes.total_steps},), one for every step of the "
-                f"data, got {given.shape}",
-                field="rewards",
-            )
+            expected = f"shape ({episodes.total_steps},), one for every step of the data"
+            raise DataError(f"{name}: expected {expected}, got {given.shape}", field="rewards")
         if not np.isfinite(given).all():
             raise DataError(f"{name}: nan or infinite", field="rewards")
         units[name] = find_units(given.astype(np.float64), episodes)
@@ -711,10 +704,9 @@ def train_members(
         settings, data.episodes, rewards, workers=workers, device=device, observer=both
     ) as run:
         if run.outside > 0:
-            observer.on_warning(
-                f"{format_percentage(max(run.outside, 0.001), 1)} of the data's actions are "
-                "outside of what the environment takes: policies cannot take them either"
-            )
+            share = format_percentage(max(run.outside, 0.001), 1)
+            where = "outside of what the environment takes: policies cannot take them either"
+            observer.on_warning(f"{share} of the data's actions are {where}")
         files.create(run, data=about, command=command, workers=workers, device=device)
         observer.on_start(files)
         run.train()

@@ -647,10 +647,8 @@ class OnlineFolder(RunFolder):
             kept = [row for row in rows if int(row["step"]) <= run.step]
             missing = counts[name] - len(kept)
             if missing > 0:
-                warnings.append(
-                    f"{self.path / name}: {missing} rows are missing that were there when the "
-                    "checkpoint was written: the run continues without them"
-                )
+                lost = f"{missing} rows are missing that were there when the checkpoint was written"
+                warnings.append(f"{self.path / name}: {lost}: the run continues without them")
             run_files.start_table(self.path / name, columns, kept)
             self._rows[name] = len(kept)
         self._open_board(run.step + 1)
@@ -927,10 +925,8 @@ def train_online(
     with OnlineRun(chosen, workers=workers, device=device, observer=both) as run:
         files.create(run, command=command, workers=workers, device=device)
         if chosen.warmup > run.total:
-            observer.on_warning(
-                f"nothing will be learned in {run.total:,} steps: the warm-up alone takes "
-                f"{chosen.warmup:,} (--warmup)"
-            )
+            alone = f"the warm-up alone takes {chosen.warmup:,} (--warmup)"
+            observer.on_warning(f"nothing will be learned in {run.total:,} steps: {alone}")
         check_space(run, files.path, observer.on_warning)
         return _train(run, files, observer)
 
@@ -1020,8 +1016,6 @@ def _train(run: OnlineRun, files: OnlineFolder, observer: Observer) -> TrainingR
     result = files.make_result()
     observer.on_result(files, result)
     if run.restarts:
-        observer.on_warning(
-            f"unfinished episodes lost: {run.restarts} (a worker process died, or the environment "
-            "does not repeat itself)"
-        )
+        why = "a worker process died, or the environment does not repeat itself"
+        observer.on_warning(f"unfinished episodes lost: {run.restarts} ({why})")
     return result

@@ -274,10 +274,9 @@ class Run(ABC):
         skipped = (self.learner.count_skipped() if counts is None else counts).astype(np.int64)
         worst = int(skipped.argmax())
         if skipped[worst] > MOST_SKIPPED:
-            raise DataError(
-                f"{self.members[worst].name}: {skipped[worst]} updates were not finite and left "
-                f"out by {self.unit} {self.step}; look at {self.advice}"
-            )
+            left_out = f"{skipped[worst]} updates were not finite and left out"
+            when = f"by {self.unit} {self.step}; look at {self.advice}"
+            raise DataError(f"{self.members[worst].name}: {left_out} {when}")
 
 
 class Writer:

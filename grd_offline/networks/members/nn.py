@@ -207,10 +207,8 @@ class PairRewardNet(nn.Module):
     ) -> None:
         super().__init__()
         if min(members, inputs, features) < 1:
-            raise ValueError(
-                "expected members, inputs and features of at least 1, got "
-                f"{members}, {inputs}, {features}"
-            )
+            found = f"{members}, {inputs}, {features}"
+            raise ValueError(f"expected members, inputs and features of at least 1, got {found}")
         shape, total = (members, 1, inputs, features), inputs * features
         self.rates = nn.Parameter(torch.randn(shape, generator=generator))
         self.shifts = nn.Parameter(torch.randn(shape, generator=generator))
