@@ -215,7 +215,7 @@ def test_every_command_and_dependency_is_listed():
 
 def test_no_network_competes_without_torch(monkeypatch):
     """Of returns that are explained in part, a complete install would train networks."""
-    from grd_offline import from_arrays
+    from grd_offline import DecomposeSettings, from_arrays
     from grd_offline.methods import choose
 
     rng = np.random.default_rng(0)
@@ -227,9 +227,8 @@ def test_no_network_competes_without_torch(monkeypatch):
     )
     monkeypatch.setattr(choose, "FEWEST_TO_CHALLENGE", 50)
     monkeypatch.setattr(choose, "is_installed", lambda name: name != "torch")
-    chosen = choose.choose(
-        episodes, "grd", "auto", {"discount": 1.0}, rng, lambda stage, share: None
-    )
+    settings = DecomposeSettings()
+    chosen = choose.choose(episodes, settings, 1.0, rng, lambda stage, share: None)
     assert chosen.reason.endswith("no network competed, because torch is not installed")
     tried = {one.fit for one in chosen.candidates}
     assert tried <= {"closed-form", *choose.SIMPLE, choose.AVERAGE}
