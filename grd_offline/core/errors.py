@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 
 
@@ -69,6 +71,20 @@ class DataError(ValueError):
             episode=self.episode if self.episode is not None else episode,
             field=self.field if self.field is not None else field,
         )
+
+
+@contextmanager
+def located(
+    *,
+    file: str | PathLike[str] | None = None,
+    episode: int | None = None,
+    field: str | None = None,
+) -> Iterator[None]:
+    """Errors that are raised inside say where they arose, as far as they did not know it."""
+    try:
+        yield
+    except DataError as error:
+        raise error.at(file=file, episode=episode, field=field) from None
 
 
 class StorageError(OSError):

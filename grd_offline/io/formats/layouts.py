@@ -26,8 +26,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import Provenance, as_flags, list_label_columns, read_names
-from grd_offline.core.errors import DataError, clean_text
+from grd_offline.core.errors import DataError, clean_text, located
 from grd_offline.core.packages import find_version
-from grd_offline.core.typing import AnyArray
+from grd_offline.core.typing import AnyArray, BoolArray
 from grd_offline.io.files.plain import read_json
 from grd_offline.io.files.storage import OutputFile, create_file, replace_file, replace_folder
 from grd_offline.io.formats.guard import (
@@ -75,6 +75,9 @@ CHUNK_BYTES = 2**20
 _TABLE = "table"
 """What the settings in a file have the provenance under."""
 _BLOCK_BYTES = 8 * 2**20
+_LINKS = h5p.create(h5p.LINK_CREATE)
+_LINKS.set_create_intermediate_group(True)
+_LINKS.set_char_encoding(h5t.CSET_UTF8)
 
 
 @contextmanager
@@ -88,135 +91,35 @@ def create_hdf5(output: OutputFile) -> Iterator[h5py.File]:
         file.close()
 
 
-def create_dataset(
+def _create_dataset(
     group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> h5d.DatasetID:
     """An empty dataset with a checksum on every chunk."""
     # h5py's low level: with thousands of short episodes its objects cost more than the writing.
-    return h5d.create(
-        group.id,
-        name.encode(),
-        h5t.py_create(dtype, logical=True),
-        h5s.create_simple(shape),
-        dcpl=_storage_plan(shape, dtype),
-        lcpl=_link_plan(),
-    )
+    kind, space = h5t.py_create(dtype, logical=True), h5s.create_simple(shape)
+    plan = _plan_storage(shape, dtype)
+    return h5d.create(group.id, name.encode(), kind, space, dcpl=plan, lcpl=_LINKS)
 
 
 @lru_cache(maxsize=1024)
-def _storage_plan(shape: tuple[int, ...], dtype: np.dtype[Any]) -> h5p.PropDCID:
+def _plan_storage(shape: tuple[int, ...], dtype: np.dtype[Any]) -> h5p.PropDCID:
     plan = h5p.create(h5p.DATASET_CREATE)
     plan.set_obj_track_times(False)  # the same data give the same file
     if shape and 0 not in shape:
-        row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        row = dtype.itemsize * math.prod(shape[1:])
         plan.set_chunk((min(shape[0], max(1, CHUNK_BYTES // row)), *shape[1:]))
         plan.set_fletcher32()
     return plan
 
 
-@lru_cache(maxsize=1)
-def _link_plan() -> h5p.PropLCID:
-    plan = h5p.create(h5p.LINK_CREATE)
-    plan.set_create_intermediate_group(True)
-    plan.set_char_encoding(h5t.CSET_UTF8)
-    return plan
-
-
-def write_array(group: h5py.Group, name: str, array: AnyArray) -> None:
+def _write_array(group: h5py.Group, name: str, array: AnyArray) -> None:
     """Store an array with a checksum."""
-    dataset = create_dataset(group, name, array.shape, array.dtype)
+    dataset = _create_dataset(group, name, array.shape, array.dtype)
     if array.size:
         dataset.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(array))
 
 
-def verify_hdf5(path: Path) -> None:
-    """Read every dataset back, which checks every checksum."""
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            _read_back(file.id, np.empty(0, np.uint8))
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        # Not the name of the file: it is still a staging file, which means nothing to a user.
-        raise OSError(errno.EIO, "what was written cannot be read back") from error
-
-
-def _read_back(group: h5g.GroupID, buffer: AnyArray) -> AnyArray:
-    """Read all below a group into a buffer, which grows where it must and is handed back."""
-    for name in group:
-        found = h5o.open(group, name)
-        if isinstance(found, h5g.GroupID):
-            buffer = _read_back(found, buffer)
-            continue
-        shape, stored = found.shape, found.get_type()
-        if 0 in shape:
-            continue
-        row = stored.get_size() * int(np.prod(shape[1:], dtype=np.int64))
-        rows = max(1, _BLOCK_BYTES // row) if shape else 1
-        size = row * min(rows, shape[0]) if shape else row
-        if len(buffer) < size:
-            buffer = np.empty(size, np.uint8)
-        if not shape or rows >= shape[0]:
-            found.read(h5s.ALL, h5s.ALL, buffer, mtype=stored)
-            continue
-        for start in range(0, shape[0], rows):
-            block = (min(rows, shape[0] - start), *shape[1:])
-            space = found.get_space()
-            space.select_hyperslab((start,) + (0,) * (len(shape) - 1), block)
-            found.read(h5s.create_simple(block), space, buffer, mtype=stored)
-    return buffer
-
-
-def header_as_texts(header: Header) -> dict[str, str]:
-    """A header as a few texts: plain where it is one, JSON otherwise."""
-    names = {"observation_names": header.observation_names, "action_names": header.action_names}
-    columns = {field: list_label_columns(known or ()) for field, known in names.items()}
-    values = {
-        "environment": header.environment,
-        **names,
-        "label_columns": columns if any(columns.values()) else None,
-        "observation_leaves": [asdict(leaf) for leaf in header.observation_leaves],
-        "action_leaves": [asdict(leaf) for leaf in header.action_leaves],
-        "delay": header.delay,
-        "discount": header.discount,
-        "settings": {
-            **header.settings,
-            **({_TABLE: header.provenance.to_json()} if header.provenance else {}),
-        },
-        "truth": dict(header.truth),
-        "source": dict(header.source),
-    }
-    return {
-        name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        for name, value in values.items()
-        if value not in (None, {})
-    }
-
-
-def header_from_texts(texts: Mapping[str, Any]) -> Header:
-    """The header that `header_as_texts` took apart."""
-    try:
-        environment = texts.get("environment")
-        settings = _mapping(texts.get("settings"))
-        return Header(
-            observation_leaves=_parse_leaves(texts["observation_leaves"]),
-            action_leaves=_parse_leaves(texts["action_leaves"]),
-            observation_names=_names(texts, "observation_names"),
-            action_names=_names(texts, "action_names"),
-            environment=None if environment is None else clean_text(str(environment)),
-            delay=_checked_delay(texts.get("delay")),
-            discount=_checked_discount(json.loads(texts.get("discount", "1.0"))),
-            provenance=Provenance.from_json(settings.pop(_TABLE, None)),
-            settings=settings,
-            truth=_mapping(texts.get("truth")),
-            source=_mapping(texts.get("source")),
-        )
-    except (
-        KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
-    ) as error:  # fmt: skip
-        name = f"{error.args[0]!r} " if isinstance(error, KeyError) else ""
-        raise DataError(f"{name}missing or damaged", field="attributes") from error
-
-
-def write_attributes(group: h5py.Group, texts: Mapping[str, int | float | str]) -> None:
+def _write_attributes(group: h5py.Group, texts: Mapping[str, int | float | str]) -> None:
     """Attributes as numbers and fixed-length UTF-8: variable-length text is unsafe to read back."""
     for name, value in texts.items():
         if isinstance(value, str):
@@ -227,77 +130,120 @@ def write_attributes(group: h5py.Group, texts: Mapping[str, int | float | str]) 
             group.attrs[name] = value
 
 
-def _parse_leaves(text: str) -> tuple[Leaf, ...]:
-    leaves = []
-    for entry in json.loads(text):
-        categories = entry["categories"]
-        leaves.append(
-            Leaf(
-                path=check_path(clean_text(str(entry["path"]))),
-                shape=tuple(_count(n, least=0) for n in entry["shape"]),
-                dtype=plain_dtype(entry["dtype"]),
-                categories=None if categories is None else tuple(_count(n) for n in categories),
-                starts=tuple(check_start(n) for n in entry["starts"]),
-            )
+def _verify_hdf5(path: Path) -> None:
+    """Read every dataset back, which checks every checksum."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            _read_back(file.id)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        # Not the name of the file: it is still a staging file, which means nothing to a user.
+        raise OSError(errno.EIO, "what was written cannot be read back") from error
+
+
+def _read_back(group: h5g.GroupID) -> None:
+    for name in group:
+        found = h5o.open(group, name)
+        if isinstance(found, h5g.GroupID):
+            _read_back(found)
+            continue
+        length, *inner = found.shape or (1,)
+        if 0 in found.shape:
+            continue
+        stored = found.get_type()
+        row = stored.get_size() * math.prod(inner)
+        rows = min(length, max(1, _BLOCK_BYTES // row))
+        buffer = np.empty(rows * row, np.uint8)
+        for start in range(0, length, rows):
+            block, space = (min(rows, length - start), *inner), found.get_space()
+            if rows < length:
+                space.select_hyperslab((start,) + (0,) * len(inner), block)
+            found.read(h5s.create_simple(block), space, buffer, mtype=stored)
+
+
+def _header_as_texts(header: Header) -> dict[str, str]:
+    """A header as a few texts: plain where it is one, JSON otherwise."""
+    names = {"observation_names": header.observation_names, "action_names": header.action_names}
+    columns = {field: list_label_columns(known or ()) for field, known in names.items()}
+    table = {_TABLE: header.provenance.to_json()} if header.provenance else {}
+    values = {
+        "environment": header.environment,
+        **names,
+        "label_columns": columns if any(columns.values()) else None,
+        "observation_leaves": [asdict(leaf) for leaf in header.observation_leaves],
+        "action_leaves": [asdict(leaf) for leaf in header.action_leaves],
+        "delay": header.delay,
+        "discount": header.discount,
+        "settings": {**header.settings, **table},
+        "truth": dict(header.truth),
+        "source": dict(header.source),
+    }
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for name, value in values.items()
+        if value not in (None, {})
+    }
+
+
+def _header_from_texts(texts: Mapping[str, Any]) -> Header:
+    """The header that `_header_as_texts` took apart."""
+
+    def parse(field: str) -> dict[str, Any]:
+        return dict(json.loads(texts.get(field) or "{}"))
+
+    def parse_names(field: str) -> tuple[str, ...] | None:
+        if texts.get(field) is None:
+            return None
+        names = [clean_text(str(name)) for name in json.loads(texts[field])]
+        return read_names(names, parse("label_columns").get(field))
+
+    try:
+        environment, delay = texts.get("environment"), texts.get("delay")
+        settings, discount = parse("settings"), float(json.loads(texts.get("discount", "1.0")))
+        if not 0 < discount <= 1:
+            raise ValueError("discount")
+        return Header(
+            observation_leaves=_parse_leaves(texts["observation_leaves"]),
+            action_leaves=_parse_leaves(texts["action_leaves"]),
+            observation_names=parse_names("observation_names"),
+            action_names=parse_names("action_names"),
+            environment=None if environment is None else clean_text(str(environment)),
+            delay=delay if delay in (None, "end", "step") else _check_count(json.loads(delay)),
+            discount=discount,
+            provenance=Provenance.from_json(settings.pop(_TABLE, None)),
+            settings=settings,
+            truth=parse("truth"),
+            source=parse("source"),
         )
+    except (
+        KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
+        name = f"{error.args[0]!r} " if isinstance(error, KeyError) else ""
+        raise DataError(f"{name}missing or damaged", field="attributes") from error
+
+
+def _parse_leaves(text: str) -> tuple[Leaf, ...]:
+    leaves = tuple(
+        Leaf(
+            check_path(clean_text(str(entry["path"]))),
+            tuple(_check_count(n, least=0) for n in entry["shape"]),
+            plain_dtype(entry["dtype"]),
+            None if (counts := entry["categories"]) is None else tuple(map(_check_count, counts)),
+            tuple(check_start(n) for n in entry["starts"]),
+        )
+        for entry in json.loads(text)
+    )
     if not leaves or len({leaf.path for leaf in leaves}) < len(leaves):
         raise ValueError("leaves")
-    return tuple(leaves)
+    return leaves
 
 
-def _count(number: Any, least: int = 1) -> int:
+def _check_count(number: Any, least: int = 1) -> int:
     if not isinstance(number, int) or not least <= number < 2**20:
         raise ValueError(f"{number} entries")
     return number
 
 
-def _names(texts: Mapping[str, Any], field: str) -> tuple[str, ...] | None:
-    if texts.get(field) is None:
-        return None
-    columns = _mapping(texts.get("label_columns")).get(field)
-    return read_names([clean_text(str(name)) for name in json.loads(texts[field])], columns)
-
-
-def _checked_delay(text: str | None) -> int | str | None:
-    if text is None or text in ("end", "step"):
-        return text
-    return _count(json.loads(text))
-
-
-def _checked_discount(value: Any) -> float:
-    if not 0 < float(value) <= 1:
-        raise ValueError("discount")
-    return float(value)
-
-
-def _mapping(text: str | None) -> dict[str, Any]:
-    return {} if text is None else dict(json.loads(text))
-
-
-_NAME = re.compile(r"episode_(0|[1-9][0-9]{0,9})")
-_FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
-_OWN_ATTRIBUTES = ("id", "total_steps")
-
-
-def episode_lengths(root: SafeGroup) -> NDArray[np.int64]:
-    """Steps of each episode, from the shapes alone; episodes must be numbered from 0 on."""
-    numbers = sorted(int(m[1]) for name in root.names() if (m := _NAME.fullmatch(name)))
-    if not numbers:
-        raise DataError("holds no episodes")
-    for expected, number in enumerate(numbers):
-        if number != expected:
-            raise DataError("is missing, though later ones are there", episode=expected)
-    lengths = np.empty(len(numbers), np.int64)
-    for number in numbers:
-        try:
-            rewards = root.group(f"episode_{number}").dataset("rewards")
-            lengths[number] = vector_length(rewards, "rewards")
-        except DataError as error:
-            raise error.at(episode=number) from None
-    return lengths
-
-
-def vector_length(dataset: SafeDataset, field: str) -> int:
+def _measure_vector(dataset: SafeDataset, field: str) -> int:
     """The length of a vector with at least one entry; (T, 1) counts as a vector."""
     if len(dataset.shape) == 0 or any(n != 1 for n in dataset.shape[1:]):
         raise DataError(f"expected one number per step, got shape {dataset.shape}", field=field)
@@ -306,7 +252,14 @@ def vector_length(dataset: SafeDataset, field: str) -> int:
     return dataset.shape[0]
 
 
-def leaves_in(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
+def _load_vector(group: SafeGroup, field: str) -> AnyArray:
+    """A field with one number per step."""
+    dataset = group.dataset(field)
+    _measure_vector(dataset, field)
+    return dataset.read().reshape(-1)
+
+
+def _list_leaves(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
     """The leaves that a field of an episode holds, from shapes and types alone."""
     leaves = tuple(
         find_leaf(path.removeprefix(field).removeprefix("/"), dataset, field)
@@ -317,117 +270,114 @@ def leaves_in(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
     return leaves
 
 
-def read_groups(
-    root: SafeGroup, layout: str, header: Header, change: Callable[[Record], Record] | None = None
-) -> Recording:
-    """A recording of the groups of a file, whose records may be changed when they are loaded."""
-
-    def load(index: int) -> Record:
-        record = _load_episode(root, index, header)
-        return record if change is None else change(record)
-
-    return Recording(
-        layout,
-        header,
-        episode_lengths(root),
-        load,
-        lambda index: load_vector(root.group(f"episode_{index}"), "rewards"),
-        root.notes,
-    )
-
-
-def _load_episode(root: SafeGroup, index: int, header: Header) -> Record:
-    """Load the episode `index` as it is stored."""
-    group = root.group(f"episode_{index}")
-    extras = {
-        path: partial(_read_extra, dataset, path)
-        for name in group.names()
-        if name not in _FIELDS
-        for path, dataset in walk(group, name, root.warn)
-    }
-    return Record(
-        observations=load_leaves(group, "observations", header.observation_leaves),
-        actions=load_leaves(group, "actions", header.action_leaves),
-        rewards=load_vector(group, "rewards"),
-        terminations=load_vector(group, "terminations"),
-        truncations=load_vector(group, "truncations"),
-        extras=LazyLeaves(extras),
-        attributes={
-            name: value for name, value in group.attributes().items() if name not in _OWN_ATTRIBUTES
-        },
-    )
-
-
-def write_episodes(
-    file: h5py.File, records: Iterable[Record], check: Callable[[], None]
-) -> NDArray[np.int64]:
-    """Write all records as groups; gives the length of each."""
-    lengths = []
-    for index, record in enumerate(records):
-        group = file.create_group(f"episode_{index}")
-        write_attributes(group, record.attributes)
-        group.attrs["id"] = index
-        group.attrs["total_steps"] = len(record.rewards)
-        _write_leaves(group, "observations", record.observations)
-        _write_leaves(group, "actions", record.actions)
-        for field in ("rewards", "terminations", "truncations"):
-            write_array(group, field, getattr(record, field))
-        for path, array in record.extras.items():
-            write_array(group, path, array)
-        lengths.append(len(record.rewards))
-        check()
-    if not lengths:
-        raise DataError("no episodes to write")
-    return np.array(lengths, np.int64)
-
-
-def load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves:
+def _load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves:
     """The arrays of a field of an episode."""
     arrays: Leaves = {}
     for leaf in leaves:
-        holder, name = group, field
-        for part in filter(None, leaf.path.split("/")):
-            holder, name = holder.group(name), part
+        *parents, name = filter(None, [field, *leaf.path.split("/")])
+        holder = reduce(SafeGroup.group, parents, group)
         arrays[leaf.path] = read_rows(holder.dataset(name), leaf, field)
     return arrays
 
 
-def load_vector(group: SafeGroup, field: str) -> AnyArray:
-    """A field with one number per step."""
-    dataset = group.dataset(field)
-    vector_length(dataset, field)
-    return dataset.read().reshape(-1)
-
-
-def mark_last(steps: int, flag: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _mark_last(steps: int, flag: bool) -> tuple[BoolArray, BoolArray]:
     """Terminations and truncations of an episode that `flag` says to end with a termination."""
     is_last = np.arange(steps) == steps - 1
     return is_last & flag, is_last & (not flag)
 
 
-def _read_extra(dataset: SafeDataset, name: str) -> AnyArray:
-    with one_line(name):
-        return dataset.read()
-
-
-def _write_leaves(group: h5py.Group, field: str, leaves: Leaves) -> None:
-    for path, array in leaves.items():
-        write_array(group, f"{field}/{path}" if path else field, array)
-
-
-FORMAT_ATTRIBUTE = "grd_offline_format"
-FORMAT_VERSION = 1
-
-
-def is_own(root: SafeGroup) -> bool:
-    """Whether the file says it is in this layout."""
-    return FORMAT_ATTRIBUTE in root.attributes() and any(
-        name.startswith("episode_") for name in root.names()
+def _read_groups(
+    parent: SafeGroup,
+    names: Sequence[str],
+    layout: str,
+    header: Header,
+    load: Callable[[SafeGroup, Header], Record],
+) -> Recording:
+    """A recording whose episodes are the groups with these names."""
+    lengths = np.empty(len(names), np.int64)
+    for index, name in enumerate(names):
+        with located(episode=index):
+            lengths[index] = _measure_vector(parent.group(name).dataset("rewards"), "rewards")
+    return Recording(
+        layout,
+        header,
+        lengths,
+        lambda index: load(parent.group(names[index]), header),
+        lambda index: _load_vector(parent.group(names[index]), "rewards"),
+        parent.notes,
     )
 
 
-def read_own(file: OpenFile) -> Recording:
-    """A file in this layout."""
+_EPISODE = re.compile(r"episode_(0|[1-9][0-9]{0,9})")
+_FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
+FORMAT_ATTRIBUTE, FORMAT_VERSION = "grd_offline_format", 1
+
+
+def _list_episodes(root: SafeGroup) -> list[str]:
+    """The groups of the episodes, which must be numbered from 0 on."""
+    numbers = sorted(int(m[1]) for name in root.names() if (m := _EPISODE.fullmatch(name)))
+    if not numbers:
+        raise DataError("holds no episodes")
+    for expected, number in enumerate(numbers):
+        if number != expected:
+            raise DataError("is missing, though later ones are there", episode=expected)
+    return [f"episode_{number}" for number in numbers]
+
+
+def _load_episode(group: SafeGroup, header: Header) -> Record:
+    """Load an episode as it is stored."""
+
+    def read(dataset: SafeDataset, path: str) -> AnyArray:
+        with one_line(path):
+            return dataset.read()
+
+    extras = {
+        path: partial(read, dataset, path)
+        for name in group.names()
+        if name not in _FIELDS
+        for path, dataset in walk(group, name, group.warn)
+    }
+    attributes = group.attributes()
+    return Record(
+        _load_leaves(group, "observations", header.observation_leaves),
+        _load_leaves(group, "actions", header.action_leaves),
+        _load_vector(group, "rewards"),
+        _load_vector(group, "terminations"),
+        _load_vector(group, "truncations"),
+        LazyLeaves(extras),
+        {name: value for name, value in attributes.items() if name not in ("id", "total_steps")},
+    )
+
+
+def _write_episodes(
+    file: h5py.File, records: Iterable[Record], check: Callable[[], None]
+) -> list[int]:
+    """Write all records as groups; gives the length of each."""
+    lengths: list[int] = []
+    for index, record in enumerate(records):
+        group = file.create_group(f"episode_{index}")
+        _write_attributes(group, record.attributes)
+        group.attrs["id"], group.attrs["total_steps"] = index, len(record.rewards)
+        for name in _FIELDS:
+            arrays = getattr(record, name)
+            for path, array in arrays.items() if isinstance(arrays, dict) else [("", arrays)]:
+                _write_array(group, f"{name}/{path}" if path else name, array)
+        for path, array in record.extras.items():
+            _write_array(group, path, array)
+        lengths.append(len(record.rewards))
+        check()
+    if not lengths:
+        raise DataError("no episodes to write")
+    return lengths
+
+
+def _is_own(root: SafeGroup) -> bool:
+    """Whether the file says it is in this layout."""
+    is_marked = FORMAT_ATTRIBUTE in root.attributes()
+    return is_marked and any(name.startswith("episode_") for name in root.names())
+
+
+def _read_own(file: OpenFile) -> Recording:
     attributes = file.root.attributes()
     version = attributes[FORMAT_ATTRIBUTE]
     if version != FORMAT_VERSION:
@@ -435,74 +385,66 @@ def read_own(file: OpenFile) -> Recording:
             f"written by another version of this package: format {version}, this one reads "
             f"format {FORMAT_VERSION}"
         )
-    return read_groups(file.root, "own", check_header(header_from_texts(attributes)))
+    header = check_header(_header_from_texts(attributes))
+    return _read_groups(file.root, _list_episodes(file.root), "own", header, _load_episode)
 
 
-def write_own(new: NewFile) -> list[str]:
+def _write_own(new: NewFile) -> list[str]:
     """Write a file in this layout in full or not at all. There is nothing to warn of."""
-    with replace_file(new.path, verify=verify_hdf5) as output, create_hdf5(output) as file:
+    with replace_file(new.path, verify=_verify_hdf5) as output, create_hdf5(output) as file:
         file.attrs[FORMAT_ATTRIBUTE] = FORMAT_VERSION
-        write_attributes(file, header_as_texts(new.header))
-        write_episodes(file, new.records, output.check)
+        _write_attributes(file, _header_as_texts(new.header))
+        _write_episodes(file, new.records, output.check)
     return []
 
 
 LAYOUT_VERSION = "0.5.4"
 """The version of Minari whose layout is written where Minari is not installed."""
-DATA_FILE = "main_data.hdf5"
-_METADATA_FILE = "metadata.json"
+_DATA_FILE, _METADATA_FILE = "main_data.hdf5", "metadata.json"
 _METADATA_BYTES = 4 * 2**20
 _OWN_KEY = "grd_offline"
 _REPEATED = "repeated_final_observations"
 _WRITTEN = (
-    "total_episodes",
-    "total_steps",
-    "data_format",
-    "dataset_size",
-    "minari_version",
+    *("total_episodes", "total_steps", "data_format", "dataset_size", "minari_version"),
     _OWN_KEY,
 )
 
 
 def find_data_file(path: Path) -> Path | None:
     """The HDF5 file of a Minari dataset folder (or of its `data` folder)."""
-    for candidate in (path / DATA_FILE, path / "data" / DATA_FILE):
-        if candidate.is_file():
-            return candidate
-    return None
+    candidates = (path / _DATA_FILE, path / "data" / _DATA_FILE)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def is_minari(root: SafeGroup) -> bool:
+def _is_minari(root: SafeGroup) -> bool:
     """Whether the file holds Minari's episode groups."""
-    if "episode_0" not in root.names():
-        return False
-    first = root.get("episode_0")
+    first = root.get("episode_0") if "episode_0" in root.names() else None
     return isinstance(first, SafeGroup) and "terminations" in first.names()
 
 
-def read_minari(file: OpenFile) -> Recording:
+def _read_minari(file: OpenFile) -> Recording:
     """A Minari dataset, given its HDF5 file."""
     root, metadata = file.root, _load_metadata(file.path.with_name(_METADATA_FILE))
     own = metadata.get(_OWN_KEY, {})
     if own:
-        header = header_from_texts(own)
+        header = _header_from_texts(own)
     else:
         first = root.group("episode_0")
         header = Header(
-            observation_leaves=_find_leaves(
-                first, "observations", metadata.get("observation_space")
-            ),
-            action_leaves=_find_leaves(first, "actions", metadata.get("action_space")),
-            environment=_environment(metadata),
+            observation_leaves=_find_leaves(first, "observations", metadata),
+            action_leaves=_find_leaves(first, "actions", metadata),
+            environment=_find_environment(metadata),
             source={name: value for name, value in metadata.items() if name not in _WRITTEN},
         )
-    repeated = bool(own.get(_REPEATED)) if isinstance(own, dict) else False
 
-    def leave_out_last(record: Record) -> Record:
+    def load(group: SafeGroup, header: Header) -> Record:
+        record = _load_episode(group, header)
+        if not own.get(_REPEATED):
+            return record
         shorter = {path: array[:-1] for path, array in record.observations.items()}
         return replace(record, observations=shorter)
 
-    recording = read_groups(root, "minari", header, leave_out_last if repeated else None)
+    recording = _read_groups(root, _list_episodes(root), "minari", header, load)
     for text in _find_lies(metadata, header, recording):
         recording.warn(text)
     if not metadata:
@@ -510,7 +452,7 @@ def read_minari(file: OpenFile) -> Recording:
     return recording
 
 
-def write_minari(new: NewFile) -> list[str]:
+def _write_minari(new: NewFile) -> list[str]:
     """Write a dataset folder that Minari itself loads, all or nothing; gives warnings."""
     flags: dict[str, Any] = {}
 
@@ -519,21 +461,25 @@ def write_minari(new: NewFile) -> list[str]:
             final = len(next(iter(record.observations.values()))) == len(record.rewards) + 1
             if flags.setdefault(_REPEATED, not final) is final:
                 raise DataError("some episodes have a last observation and some have none")
-            yield record if final else _with_final(record)
+            arrays = record.observations.items()
+            repeated = {path: np.concatenate([array, array[-1:]]) for path, array in arrays}
+            yield record if final else replace(record, observations=repeated)
 
     def verify(folder: Path) -> None:
-        verify_hdf5(folder / "data" / DATA_FILE)
+        _verify_hdf5(folder / "data" / _DATA_FILE)
 
     with replace_folder(new.path, is_replaceable=_is_dataset, verify=verify) as folder:
         data = folder / "data"
         data.mkdir()
-        with create_file(data / DATA_FILE) as output, create_hdf5(output) as file:
-            lengths = write_episodes(file, completed(), output.check)
-        metadata = _metadata(new.header, _dataset_id(Path(new.path)))
-        metadata["total_episodes"] = len(lengths)
-        metadata["total_steps"] = int(lengths.sum())
-        metadata["dataset_size"] = round((data / DATA_FILE).stat().st_size / 2**20, 1)
-        metadata[_OWN_KEY] = {**header_as_texts(new.header), **flags}
+        with create_file(data / _DATA_FILE) as output, create_hdf5(output) as file:
+            lengths = _write_episodes(file, completed(), output.check)
+        metadata = {
+            **_describe(new.header, Path(new.path).name),
+            "total_episodes": len(lengths),
+            "total_steps": sum(lengths),
+            "dataset_size": round((data / _DATA_FILE).stat().st_size / 2**20, 1),
+            _OWN_KEY: {**_header_as_texts(new.header), **flags},
+        }
         with create_file(data / _METADATA_FILE) as output:
             output.write(json.dumps(metadata, indent=1).encode())
     warning = (
@@ -548,7 +494,7 @@ def _is_dataset(folder: Path) -> bool:
     inner = folder / "data" if (folder / "data").is_dir() else folder
     names = {entry.name for entry in inner.iterdir()}
     is_alone = inner == folder or {entry.name for entry in folder.iterdir()} == {"data"}
-    return is_alone and DATA_FILE in names and names <= {DATA_FILE, _METADATA_FILE}
+    return is_alone and _DATA_FILE in names and names <= {_DATA_FILE, _METADATA_FILE}
 
 
 def _load_metadata(path: Path) -> dict[str, Any]:
@@ -560,57 +506,44 @@ def _load_metadata(path: Path) -> dict[str, Any]:
         raise DataError(error.reason, field=_METADATA_FILE) from error
     if not isinstance(metadata, dict):
         raise DataError("is not a JSON object", field=_METADATA_FILE)
-    own = metadata.get(_OWN_KEY, {})
-    if not isinstance(own, dict):
+    if not isinstance(metadata.get(_OWN_KEY, {}), dict):
         raise DataError(f"{_OWN_KEY} is not a JSON object", field=_METADATA_FILE)
     return metadata
 
 
-def _find_leaves(first: SafeGroup, field: str, space: Any) -> tuple[Leaf, ...]:
+def _find_leaves(first: SafeGroup, field: str, metadata: dict[str, Any]) -> tuple[Leaf, ...]:
     """The leaves of a field: types from the space, where there is one, checked in the arrays."""
-    declared = leaves_from_space(space) if space is not None else None
-    for leaf in declared or ():
-        check_leaf(leaf, field)
-    found = leaves_in(first, field)
-    if declared is None:
-        return found
-    by_path = {leaf.path: leaf for leaf in declared}
-    return tuple(
-        replace(leaf, categories=by_path[leaf.path].categories, starts=by_path[leaf.path].starts)
-        if leaf.path in by_path and by_path[leaf.path].shape == leaf.shape
-        else leaf
-        for leaf in found
+    space = metadata.get(f"{field[:-1]}_space")
+    declared = (leaves_from_space(space) if space is not None else None) or ()
+    known = {(check_leaf(leaf, field).path, leaf.shape): leaf for leaf in declared}
+    found = (
+        (leaf, known.get((leaf.path, leaf.shape), leaf)) for leaf in _list_leaves(first, field)
     )
+    return tuple(replace(leaf, categories=s.categories, starts=s.starts) for leaf, s in found)
 
 
 def _find_lies(metadata: dict[str, Any], header: Header, recording: Recording) -> Iterator[str]:
     """List the statements of the metadata that the file contradicts."""
-    for name, found in (
-        ("total_episodes", len(recording)),
-        ("total_steps", int(recording.lengths.sum())),
-    ):
+    counts = {"total_episodes": len(recording), "total_steps": int(recording.lengths.sum())}
+    for name, found in counts.items():
         said = metadata.get(name, found)
         if said != found:
             yield f"{_METADATA_FILE}: {name} is {said!r:.40}, but the file holds {found}"
-    for name, leaves in _spaces(header):
+    for name, leaves in _list_spaces(header):
         if metadata.get(name) is None:
             continue
         declared = leaves_from_space(metadata[name])
-        expected = {leaf.path: leaf.shape for leaf in leaves}
         if declared is None:
             yield f"{_METADATA_FILE}: {name} is not understood: read from the arrays"
-        elif {leaf.path: leaf.shape for leaf in declared} != expected:
+        elif {(one.path, one.shape) for one in declared} != {(o.path, o.shape) for o in leaves}:
             yield f"{_METADATA_FILE}: {name} does not fit the arrays, which are used"
 
 
-def _spaces(header: Header) -> Iterator[tuple[str, tuple[Leaf, ...]]]:
-    yield from (
-        ("observation_space", header.observation_leaves),
-        ("action_space", header.action_leaves),
-    )
+def _list_spaces(header: Header) -> Iterator[tuple[str, tuple[Leaf, ...]]]:
+    return zip(("observation_space", "action_space"), header.leaves.values(), strict=True)
 
 
-def _environment(metadata: dict[str, Any]) -> str | None:
+def _find_environment(metadata: dict[str, Any]) -> str | None:
     try:
         identifier = json.loads(metadata["env_spec"])["id"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -618,93 +551,62 @@ def _environment(metadata: dict[str, Any]) -> str | None:
     return clean_text(identifier) if isinstance(identifier, str) else None
 
 
-def _metadata(header: Header, identifier: str) -> dict[str, Any]:
+def _describe(header: Header, folder: str) -> dict[str, Any]:
+    """What Minari wants to know of a dataset; its id has Minari's form."""
+    name = re.sub(r"[^-_\w]", "-", folder).strip("-") or "dataset"
+    policy = header.settings.get("policy")
     metadata: dict[str, Any] = {
         "data_format": "hdf5",
-        "dataset_id": identifier,
+        "dataset_id": name if re.search(r"-v\d+$", name) else f"{name}-v0",
         "minari_version": find_version("minari") or LAYOUT_VERSION,
-        "algorithm_name": header.settings.get("policy"),
+        **({} if policy is None else {"algorithm_name": policy}),
         "description": "Written by grd-offline",
+        **header.source,
     }
-    metadata = {name: value for name, value in metadata.items() if value is not None}
-    metadata.update(header.source)
-    for name, leaves in _spaces(header):
+    for space, leaves in _list_spaces(header):
         # Always a space, never only the name of an environment: loading must not build one.
-        if leaves_from_space(header.source.get(name, "")) is None:
-            metadata[name] = json.dumps(space_from_leaves(leaves))
+        if leaves_from_space(header.source.get(space, "")) is None:
+            metadata[space] = json.dumps(space_from_leaves(leaves))
     return metadata
 
 
-def _dataset_id(path: Path) -> str:
-    """A name in Minari's form, from the folder's name."""
-    name = re.sub(r"[^-_\w]", "-", path.name).strip("-") or "dataset"
-    return name if re.search(r"-v\d+$", name) else f"{name}-v0"
-
-
-def _with_final(record: Record) -> Record:
-    repeated = {
-        path: np.concatenate([array, array[-1:]]) for path, array in record.observations.items()
-    }
-    return replace(record, observations=repeated)
-
-
 _DEMO = re.compile(r"demo_(0|[1-9][0-9]{0,9})")
-_DEMO_FIELDS = ("obs", "next_obs", "actions", "rewards")
 
 
-def is_robomimic(root: SafeGroup) -> bool:
+def _is_robomimic(root: SafeGroup) -> bool:
     """Whether the file has demonstrations."""
-    if "data" not in root.names():
-        return False
-    data = root.get("data")
+    data = root.get("data") if "data" in root.names() else None
     return isinstance(data, SafeGroup) and any(_DEMO.fullmatch(name) for name in data.names())
 
 
-def read_robomimic(file: OpenFile) -> Recording:
+def _read_robomimic(file: OpenFile) -> Recording:
     """A low-dimensional robomimic file; demonstrations in the order of their numbers."""
     data = file.root.group("data")
-    demos = sorted(
-        (name for name in data.names() if _DEMO.fullmatch(name)), key=lambda name: int(name[5:])
-    )
+    demos = sorted(filter(_DEMO.fullmatch, data.names()), key=lambda name: int(name[5:]))
     first = data.group(demos[0])
     if "obs" not in first.names():
         raise DataError(
             "is missing: a raw file; extract observations with robomimic first", field="obs"
         )
-    header = Header(
-        observation_leaves=leaves_in(first, "obs"),
-        action_leaves=(find_leaf("", first.dataset("actions"), "actions"),),
-    )
-    lengths = np.empty(len(demos), np.int64)
-    for index, name in enumerate(demos):
-        try:
-            lengths[index] = vector_length(data.group(name).dataset("rewards"), "rewards")
-        except DataError as error:
-            raise error.at(episode=index) from None
-
-    def load(index: int) -> Record:
-        return _load_demo(data.group(demos[index]), int(lengths[index]), header)
-
-    return Recording(
-        layout="robomimic",
-        warnings=data.notes,
-        header=header,
-        lengths=lengths,
-        load=load,
-        load_rewards=lambda index: load_vector(data.group(demos[index]), "rewards"),
-    )
+    actions = find_leaf("", first.dataset("actions"), "actions")
+    header = Header(_list_leaves(first, "obs"), (actions,))
+    return _read_groups(data, demos, "robomimic", header, _load_demo)
 
 
-def _load_demo(demo: SafeGroup, steps: int, header: Header) -> Record:
-    names = demo.names()
+def _load_demo(demo: SafeGroup, header: Header) -> Record:
     demo.group("obs")  # a single array is not of this layout
-    observations = load_leaves(demo, "obs", header.observation_leaves)
-    extras: Leaves = {}
-    if "next_obs" in names:
-        next_observations = load_leaves(demo, "next_obs", header.observation_leaves)
-        observations = _with_last(demo, observations, next_observations)
-    for name in names:
-        if name in _DEMO_FIELDS:
+    observations = _load_leaves(demo, "obs", header.observation_leaves)
+    rewards, extras = _load_vector(demo, "rewards"), Leaves()
+    if "next_obs" in demo.names():
+        following = _load_leaves(demo, "next_obs", header.observation_leaves)
+        # T + 1 observations where the next ones follow on; the T stored ones where they do not.
+        if all(np.array_equal(array[1:], following[p][:-1]) for p, array in observations.items()):
+            pairs = observations.items()
+            observations = {p: np.concatenate([array, following[p][-1:]]) for p, array in pairs}
+        else:
+            demo.warn("next_obs do not follow on from obs: left out")
+    for name in demo.names():
+        if name in ("obs", "next_obs", "actions", "rewards"):
             continue
         try:
             member = demo.get(name)
@@ -715,40 +617,21 @@ def _load_demo(demo: SafeGroup, steps: int, header: Header) -> Record:
             extras[name] = member.read()
         else:
             demo.warn(f"{name}: a group that is not part of the layout: left out")
+    steps = len(rewards)
     dones = extras.get("dones", np.zeros(steps, np.bool_)).reshape(-1)
     if len(dones) != steps:
         raise DataError(f"expected {steps} rows, got {len(dones)}", field="dones")
-    terminations, truncations = mark_last(steps, bool(dones[-1]))
-    return Record(
-        observations=observations,
-        actions={"": read_rows(demo.dataset("actions"), header.action_leaves[0], "actions")},
-        rewards=load_vector(demo, "rewards"),
-        terminations=terminations,
-        truncations=truncations,
-        extras=extras,
-        attributes=demo.attributes(),
-    )
+    actions = {"": read_rows(demo.dataset("actions"), header.action_leaves[0], "actions")}
+    ends = _mark_last(steps, bool(dones[-1]))
+    return Record(observations, actions, rewards, *ends, extras, demo.attributes())
 
 
-def _with_last(demo: SafeGroup, observations: Leaves, next_observations: Leaves) -> Leaves:
-    """T + 1 observations where the next ones follow on; the T stored ones where they do not."""
-    joined: dict[str, AnyArray] = {}
-    for path, array in observations.items():
-        if len(next_observations[path]) != len(array) or not np.array_equal(
-            array[1:], next_observations[path][:-1]
-        ):
-            demo.warn("next_obs do not follow on from obs: left out")
-            return observations
-        joined[path] = np.concatenate([array, next_observations[path][-1:]])
-    return joined
-
-
-def is_d3rlpy(root: SafeGroup) -> bool:
+def _is_d3rlpy(root: SafeGroup) -> bool:
     """Whether the file has the columns of this layout."""
     return {"columns", "num_episodes", "version"} <= set(root.names())
 
 
-def read_d3rlpy(file: OpenFile) -> Recording:
+def _read_d3rlpy(file: OpenFile) -> Recording:
     """A file that d3rlpy 2 wrote."""
     root, names = file.root, set(file.root.names())
     stored = root.dataset("num_episodes")
@@ -757,15 +640,21 @@ def read_d3rlpy(file: OpenFile) -> Recording:
     episodes = int(stored.read())
     if not 0 < episodes <= len(names):
         raise DataError(f"{episodes} episodes in {len(names)} datasets", field="num_episodes")
-    lengths = np.empty(episodes, np.int64)
-    for index in range(episodes):
-        lengths[index] = vector_length(root.dataset(f"rewards_{index}"), f"rewards_{index}")
-    observation_leaves = _list_leaves(root, names, "observations")
-    action_leaves = _list_leaves(root, names, "actions")
-    if len(action_leaves) == 1 and action_leaves[0].path == "":
+    fields = (f"rewards_{index}" for index in range(episodes))
+    lengths = np.array([_measure_vector(root.dataset(name), name) for name in fields], np.int64)
+    leaves = _list_parts(root, names, "observations")
+    action_leaves = _list_parts(root, names, "actions")
+    if [leaf.path for leaf in action_leaves] == [""]:
         actions = (root.dataset(f"actions_{index}").read() for index in range(episodes))
         action_leaves = (as_choice(action_leaves[0], actions),)
-    header = Header(observation_leaves=observation_leaves, action_leaves=action_leaves)
+    header = Header(leaves, action_leaves)
+
+    def load_field(field: str, index: int) -> Leaves:
+        arrays: Leaves = {}
+        for part, leaf in enumerate(header.leaves[field]):
+            name = f"{field}_{index}_{part}" if leaf.path else f"{field}_{index}"
+            arrays[leaf.path] = read_rows(root.dataset(name), leaf, field, name)
+        return arrays
 
     def load_rewards(index: int) -> AnyArray:
         return root.dataset(f"rewards_{index}").read().reshape(-1)
@@ -774,30 +663,17 @@ def read_d3rlpy(file: OpenFile) -> Recording:
         terminated = root.dataset(f"terminated_{index}").read()
         if terminated.size != 1 or terminated.item() not in (0, 1):
             raise DataError("expected one flag", field=f"terminated_{index}")
-        terminations, truncations = mark_last(lengths[index], bool(terminated.item()))
-        return Record(
-            observations=_load_parts(root, "observations", index, observation_leaves),
-            actions=_load_parts(root, "actions", index, action_leaves),
-            rewards=load_rewards(index),
-            terminations=terminations,
-            truncations=truncations,
-        )
+        observations, actions = load_field("observations", index), load_field("actions", index)
+        ends = _mark_last(lengths[index], bool(terminated.item()))
+        return Record(observations, actions, load_rewards(index), *ends)
 
-    return Recording(
-        layout="d3rlpy",
-        warnings=root.notes,
-        header=header,
-        lengths=lengths,
-        load=load,
-        load_rewards=load_rewards,
-    )
+    return Recording("d3rlpy", header, lengths, load, load_rewards, root.notes)
 
 
-def _list_leaves(root: SafeGroup, names: set[str], field: str) -> tuple[Leaf, ...]:
+def _list_parts(root: SafeGroup, names: set[str], field: str) -> tuple[Leaf, ...]:
     """One leaf, or for tuples one per part: `observations_0_0`, `observations_0_1`, …"""
-    if f"{field}_0" in names:
-        parts = {"": f"{field}_0"}
-    else:
+    parts = {"": f"{field}_0"}
+    if f"{field}_0" not in names:
         parts = {}
         while (name := f"{field}_0_{len(parts)}") in names:
             parts[f"_index_{len(parts)}"] = name
@@ -806,76 +682,84 @@ def _list_leaves(root: SafeGroup, names: set[str], field: str) -> tuple[Leaf, ..
     return tuple(find_leaf(path, root.dataset(name), field, name) for path, name in parts.items())
 
 
-def _load_parts(root: SafeGroup, field: str, index: int, leaves: tuple[Leaf, ...]) -> Leaves:
-    arrays: Leaves = {}
-    for part, leaf in enumerate(leaves):
-        name = f"{field}_{index}_{part}" if leaf.path else f"{field}_{index}"
-        arrays[leaf.path] = read_rows(root.dataset(name), leaf, field, name)
-    return arrays
-
-
-_FLAGS = ("terminals", "timeouts", "episode_terminals")
-_ATTRIBUTES = "episode_attributes"
-_FINAL = "final"
+_ATTRIBUTES, _FINAL = "episode_attributes", "final"
 _RESERVED = (
-    "observations",
-    "actions",
-    "rewards",
-    "next_observations",
-    _FINAL,
-    *_FLAGS,
-    _ATTRIBUTES,
+    *("observations", "actions", "rewards", "next_observations", _FINAL),
+    *("terminals", "timeouts", "episode_terminals", _ATTRIBUTES),
 )
 _BLOCK = 2**20
 _WAITING_BYTES = 2**20
 _ATTRIBUTE_BYTES = 200
 """Bytes that the attributes of one episode may take on average if there are many episodes."""
+_UNEVEN = "is not in every episode, which a flat file cannot hold"
 
 
-def is_d4rl(root: SafeGroup) -> bool:
+def _is_d4rl(root: SafeGroup) -> bool:
     """Whether the file has the flat arrays."""
     return {"observations", "actions", "terminals"} <= set(root.names())
 
 
-def read_d4rl(file: OpenFile) -> Recording:
+def _read_d4rl(file: OpenFile) -> Recording:
     """A flat file; `max_episode_steps` cuts episodes where the file has no timeouts."""
-    root, names = file.root, set(file.root.names())
-    steps = vector_length(root.dataset("rewards"), "rewards")
+    root, names, rewards = file.root, set(file.root.names()), file.root.dataset("rewards")
+    steps = _measure_vector(rewards, "rewards")
     columns: dict[str, SafeDataset] = {
-        name: _column(root, name, steps)
+        name: _find_column(root, name, steps)
         for name in ("observations", "actions", "next_observations")
         if name in names
     }
     header = _read_header(root, columns)
-    terminations, truncations = _ends(root, names, steps, file.max_episode_steps)
+    terminations, truncations = _find_ends(root, names, steps, file.max_episode_steps)
     stops = np.flatnonzero(terminations | truncations) + 1
     unfinished = len(stops) == 0 or stops[-1] < steps
     if unfinished:
         stops = np.append(stops, steps)
     starts = np.concatenate([[0], stops[:-1]])
-    reader = _EpisodeReader(
-        rewards=root.dataset("rewards"),
-        header=header,
-        columns=columns,
-        extras=_find_extras(root, names),
-        attributes=_read_attributes(root, names, len(stops)),
-        finals={
-            path.removeprefix(f"{_FINAL}/"): dataset
-            for name in names & {_FINAL}
-            for path, dataset in walk(root, name, _skip)
-        },
-        flags=(terminations, truncations),
-        starts=starts,
-        stops=stops,
-    )
-    recording = Recording(
-        layout="d4rl",
-        warnings=root.notes,
-        header=header,
-        lengths=stops - starts,
-        load=lambda index: reader.load(index, root.warn),
-        load_rewards=reader.load_rewards,
-    )
+    extras = {
+        path: dataset
+        for name in sorted(names - {*_RESERVED, "metadata"})
+        for path, dataset in walk(root, name, _skip)
+        if dataset.shape and dataset.shape[0] == steps
+    }
+    attributes = _read_attributes(root, len(stops)) if _ATTRIBUTES in names else []
+    # Rows of extras that follow the last step of each episode.
+    finals = dict(walk(root, _FINAL, _skip)) if _FINAL in names else {}
+
+    def read(dataset: SafeDataset, index: int) -> AnyArray:
+        return dataset.read(int(starts[index]), int(stops[index]))
+
+    def read_extra(path: str, index: int) -> AnyArray:
+        with one_line(path):
+            rows, final = read(extras[path], index), finals.get(f"{_FINAL}/{path}")
+            return rows if final is None else np.concatenate([rows, final.read(index, index + 1)])
+
+    def load(index: int) -> Record:
+        rows = read(columns["observations"], index)
+        extra = {path: partial(read_extra, path, index) for path in extras}
+        if "next_observations" in columns:
+            next_rows = read(columns["next_observations"], index)
+            if not np.array_equal(rows[1:], next_rows[:-1]):
+                root.warn(
+                    "next_observations do not follow on from observations inside an episode: "
+                    "kept as they are, and only the last is used"
+                )
+                extra["next_observations"] = partial(np.asarray, next_rows)
+            rows = np.concatenate([rows, next_rows[-1:].astype(rows.dtype)])
+        episode = slice(int(starts[index]), int(stops[index]))
+        return Record(
+            _split(rows, header.observation_leaves),
+            _split(read(columns["actions"], index), header.action_leaves),
+            load_rewards(index),
+            terminations[episode],
+            truncations[episode],
+            LazyLeaves(extra),
+            attributes[index] if attributes else {},
+        )
+
+    def load_rewards(index: int) -> AnyArray:
+        return read(rewards, index).reshape(-1)
+
+    recording = Recording("d4rl", header, stops - starts, load, load_rewards, root.notes)
     if unfinished:
         recording.warn(
             f"the last {stops[-1] - starts[-1]} steps end with neither a terminal nor a timeout: "
@@ -888,20 +772,18 @@ def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
     """Read the description of the columns, or derive it from them."""
     texts = root.attributes()
     if "observation_leaves" in texts:
-        header = check_header(header_from_texts(texts))
+        header = check_header(_header_from_texts(texts))
     else:
         observations, actions = columns["observations"], columns["actions"]
         starts = range(0, actions.shape[0], _BLOCK)
         blocks = (actions.read(start, start + _BLOCK) for start in starts)
-        header = Header(
-            observation_leaves=(find_leaf("", observations, "observations"),),
-            action_leaves=(as_choice(find_leaf("", actions, "actions"), blocks),),
-        )
-    for field, leaves in header.leaves.items():
+        leaf = find_leaf("", observations, "observations")
+        header = Header((leaf,), (as_choice(find_leaf("", actions, "actions"), blocks),))
+    for name, leaves in header.leaves.items():
         expected = sum(math.prod(leaf.shape) for leaf in leaves)
-        found = math.prod(columns[field].shape[1:])
+        found = math.prod(columns[name].shape[1:])
         if expected != found:
-            raise DataError(f"expected {expected} columns, got {found}", field=field)
+            raise DataError(f"expected {expected} columns, got {found}", field=name)
     if "next_observations" in columns:
         shape, given = columns["observations"].shape, columns["next_observations"].shape
         if shape != given:
@@ -909,74 +791,92 @@ def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
     return header
 
 
-@dataclass(frozen=True, eq=False)
-class _EpisodeReader:
-    """Cuts single episodes out of the flat arrays."""
+def _find_column(root: SafeGroup, name: str, steps: int) -> SafeDataset:
+    dataset = root.dataset(name)
+    if not dataset.shape or dataset.shape[0] != steps:
+        got = dataset.shape[0] if dataset.shape else "a single number"
+        raise DataError(f"expected {steps} rows as in rewards, got {got}", field=name)
+    return dataset
 
-    rewards: SafeDataset
-    header: Header
-    columns: Mapping[str, SafeDataset]
-    extras: Mapping[str, SafeDataset]
-    attributes: Sequence[dict[str, Any]]
-    finals: Mapping[str, SafeDataset]
-    """Rows of extras that follow the last step of each episode."""
-    flags: tuple[NDArray[np.bool_], NDArray[np.bool_]]
-    """The terminations and the truncations of all steps."""
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
 
-    def load(self, index: int, warn: Callable[[str], None]) -> Record:
-        """Load one episode."""
-        start, stop = int(self.starts[index]), int(self.stops[index])
-        rows = self.columns["observations"].read(start, stop)
-        extra: dict[str, Callable[[], AnyArray]] = {
-            path: partial(self._read_extra, path, index) for path in self.extras
-        }
-        if "next_observations" in self.columns:
-            next_rows = self.columns["next_observations"].read(start, stop)
-            if not np.array_equal(rows[1:], next_rows[:-1]):
-                warn(
-                    "next_observations do not follow on from observations inside an episode: "
-                    "kept as they are, and only the last is used"
-                )
-                extra["next_observations"] = lambda: next_rows
-            rows = np.concatenate([rows, next_rows[-1:].astype(rows.dtype)])
-        actions = self.columns["actions"].read(start, stop)
-        terminations, truncations = self.flags
-        return Record(
-            observations=_split(rows, self.header.observation_leaves),
-            actions=_split(actions, self.header.action_leaves),
-            rewards=self.load_rewards(index),
-            terminations=terminations[start:stop],
-            truncations=truncations[start:stop],
-            extras=LazyLeaves(extra),
-            attributes=self.attributes[index] if self.attributes else {},
+def _find_ends(
+    root: SafeGroup, names: set[str], steps: int, max_episode_steps: int | None
+) -> tuple[BoolArray, BoolArray]:
+    def read(name: str) -> BoolArray:
+        return as_flags(_find_column(root, name, steps).read().reshape(-1)[:steps], name)
+
+    terminations = read("terminals")
+    if "timeouts" in names:
+        return terminations, read("timeouts")
+    if "episode_terminals" in names:
+        return terminations, read("episode_terminals") & ~terminations
+    if max_episode_steps is None:
+        raise DataError(
+            "is missing, so episodes cannot be cut: pass --max-episode-steps", field="timeouts"
         )
-
-    def load_rewards(self, index: int) -> AnyArray:
-        """The rewards of one episode."""
-        rows = self.rewards.read(int(self.starts[index]), int(self.stops[index]))
-        return rows.reshape(-1)
-
-    def _read_extra(self, path: str, index: int) -> AnyArray:
-        with one_line(path):
-            rows = self.extras[path].read(int(self.starts[index]), int(self.stops[index]))
-            if path in self.finals:
-                rows = np.concatenate([rows, self.finals[path].read(index, index + 1)])
-            return rows
+    truncations, begin = np.zeros(steps, np.bool_), 0
+    for end in [*np.flatnonzero(terminations), steps - 1]:
+        truncations[begin + max_episode_steps - 1 : end + 1 : max_episode_steps] = True
+        begin = int(end) + 1
+    return terminations, truncations & ~terminations
 
 
-def write_d4rl(new: NewFile) -> list[str]:
+def _skip(reason: str) -> None:
+    """Datasets of other types than numbers are left out."""
+
+
+def _read_attributes(root: SafeGroup, episodes: int) -> list[dict[str, Any]]:
+    try:
+        dataset = root.dataset(_ATTRIBUTES)
+        if dataset.nbytes > max(ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES * episodes):
+            raise ValueError("size")
+        attributes = json.loads(dataset.read().astype(np.uint8).tobytes())
+        if len(attributes) != episodes or not all(map(_are_plain, attributes)):
+            raise ValueError("count")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError("is damaged", field=_ATTRIBUTES) from error
+    return list(attributes)
+
+
+def _are_plain(attributes: Any) -> bool:
+    """Whether these are names with numbers and texts that HDF5 can hold as attributes."""
+    return isinstance(attributes, dict) and all(
+        0 < len(name) <= 200
+        and clean_text(name) == name
+        and (
+            (isinstance(value, str) and clean_text(value) == value)
+            or (isinstance(value, int) and abs(value) < 2**63)
+            or (isinstance(value, float) and math.isfinite(value))
+        )
+        for name, value in attributes.items()
+    )
+
+
+def _split(rows: AnyArray, leaves: tuple[Leaf, ...]) -> Leaves:
+    """The flat columns of a field as its leaves."""
+    if [leaf.path for leaf in leaves] == [""]:
+        return {"": rows.reshape(len(rows), *leaves[0].shape)}
+    ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])
+    return {
+        leaf.path: part.reshape(len(rows), *leaf.shape).astype(leaf.dtype)
+        for leaf, part in zip(leaves, np.split(rows, ends[:-1], axis=1), strict=True)
+    }
+
+
+def _join(leaves: Leaves) -> AnyArray:
+    if list(leaves) == [""]:
+        return leaves[""]
+    return np.concatenate([array.reshape(len(array), -1) for array in leaves.values()], axis=1)
+
+
+def _write_d4rl(new: NewFile) -> list[str]:
     """Write a flat file with timeouts and next_observations, all or nothing; gives warnings."""
-    with replace_file(new.path, verify=verify_hdf5) as output, create_hdf5(output) as file:
-        write_attributes(file, header_as_texts(new.header))
-        table = _Table(file, new.lengths)
-        attributes = []
+    with replace_file(new.path, verify=_verify_hdf5) as output, create_hdf5(output) as file:
+        _write_attributes(file, _header_as_texts(new.header))
+        table, attributes = _Table(file, new.lengths), []
         for index, record in enumerate(new.records):
-            try:
-                _write_record(table, record)
-            except DataError as error:
-                raise error.at(episode=index) from None
+            with located(episode=index):
+                _put_record(table, record)
             attributes.append(dict(record.attributes))
             table.next_episode()
             output.check()
@@ -991,76 +891,7 @@ def write_d4rl(new: NewFile) -> list[str]:
     return [] if has_next else [warning]
 
 
-class _Table:
-    """Flat datasets that are filled episode by episode.
-
-    Rows wait until they make a block: writing each of many short episodes takes far longer.
-    """
-
-    def __init__(self, file: h5py.File, lengths: NDArray[np.int64]) -> None:
-        self._file = file
-        self._lengths = lengths
-        self._episode = 0
-        self._paths: dict[str, int] = {}
-        self._datasets: dict[str, h5py.Dataset] = {}
-        self._waiting: dict[str, list[AnyArray]] = {}
-        self._filled: dict[str, int] = {}
-
-    def put(self, path: str, rows: AnyArray, *, is_final: bool = False) -> None:
-        """The rows of this episode, or the one row that follows its last step."""
-        if is_final:
-            self._fill(path, rows, len(self._lengths), 1)
-        else:
-            self._fill(path, rows, int(self._lengths.sum()), int(self._lengths[self._episode]))
-
-    def next_episode(self) -> None:
-        """Go on to the next episode; every column must have been filled for this one."""
-        for path, filled in self._paths.items():
-            if filled != self._episode + 1:
-                raise DataError(
-                    "is not in every episode, which a flat file cannot hold",
-                    episode=self._episode,
-                    field=path,
-                )
-        self._episode += 1
-
-    def flush(self) -> None:
-        """Write all rows that wait."""
-        for path, rows in self._waiting.items():
-            if rows:
-                self._write(path)
-
-    def _write(self, path: str) -> None:
-        rows, start = np.concatenate(self._waiting[path]), self._filled[path]
-        self._datasets[path][start : start + len(rows)] = rows
-        self._waiting[path], self._filled[path] = [], start + len(rows)
-
-    def _fill(self, path: str, rows: AnyArray, total: int, expected: int) -> None:
-        if len(rows) != expected:
-            raise DataError(f"expected {expected} rows, got {len(rows)}", field=path)
-        if path not in self._paths:
-            if self._episode:
-                raise DataError(
-                    "is not in every episode, which a flat file cannot hold", field=path
-                )
-            new = create_dataset(self._file, path, (total, *rows.shape[1:]), rows.dtype)
-            self._datasets[path] = h5py.Dataset(new)
-            self._paths[path] = self._filled[path] = 0
-            self._waiting[path] = []
-        dataset = self._datasets[path]
-        if dataset.shape[1:] != rows.shape[1:] or dataset.dtype != rows.dtype:
-            raise DataError(
-                f"{rows.dtype} of shape {rows.shape[1:]} per step, earlier episodes have "
-                f"{dataset.dtype} of shape {dataset.shape[1:]}",
-                field=path,
-            )
-        self._waiting[path].append(rows)
-        self._paths[path] += 1
-        if len(self._waiting[path]) * rows.nbytes >= _WAITING_BYTES:
-            self._write(path)
-
-
-def _write_record(table: _Table, record: Record) -> None:
+def _put_record(table: _Table, record: Record) -> None:
     steps = len(record.rewards)
     observations = _join(record.observations)
     table.put("observations", observations[:steps])
@@ -1082,98 +913,68 @@ def _write_record(table: _Table, record: Record) -> None:
             table.put(f"{_FINAL}/{path}", array[steps:], is_final=True)
 
 
-def _join(leaves: Leaves) -> AnyArray:
-    if list(leaves) == [""]:
-        return leaves[""]
-    return np.concatenate([array.reshape(len(array), -1) for array in leaves.values()], axis=1)
+@dataclass
+class _Column:
+    """A flat dataset, the rows that wait for it, and how much of it is filled."""
+
+    dataset: h5py.Dataset
+    episodes: int = 0
+    filled: int = 0
+    waiting: list[AnyArray] = field(default_factory=list)
+
+    def write(self) -> None:
+        rows = np.concatenate(self.waiting)
+        self.dataset[self.filled : self.filled + len(rows)] = rows
+        self.filled += len(rows)
+        self.waiting.clear()
 
 
-def _split(rows: AnyArray, leaves: tuple[Leaf, ...]) -> Leaves:
-    if len(leaves) == 1 and leaves[0].path == "":
-        return {"": rows.reshape(len(rows), *leaves[0].shape)}
-    arrays: Leaves = {}
-    column = 0
-    for leaf in leaves:
-        width = math.prod(leaf.shape)
-        part = rows[:, column : column + width]
-        arrays[leaf.path] = part.reshape(len(rows), *leaf.shape).astype(leaf.dtype)
-        column += width
-    return arrays
+class _Table:
+    """Flat datasets that are filled episode by episode.
 
+    Rows wait until they make a block: writing each of many short episodes takes far longer.
+    """
 
-def _column(root: SafeGroup, name: str, steps: int) -> SafeDataset:
-    dataset = root.dataset(name)
-    if not dataset.shape or dataset.shape[0] != steps:
-        got = dataset.shape[0] if dataset.shape else "a single number"
-        raise DataError(f"expected {steps} rows as in rewards, got {got}", field=name)
-    return dataset
+    def __init__(self, file: h5py.File, lengths: NDArray[np.int64]) -> None:
+        self._file, self._lengths, self._episode = file, lengths, 0
+        self._columns: dict[str, _Column] = {}
 
+    def put(self, path: str, rows: AnyArray, *, is_final: bool = False) -> None:
+        """The rows of this episode, or the one row that follows its last step."""
+        expected = 1 if is_final else int(self._lengths[self._episode])
+        if len(rows) != expected:
+            raise DataError(f"expected {expected} rows, got {len(rows)}", field=path)
+        if path not in self._columns:
+            if self._episode:
+                raise DataError(_UNEVEN, field=path)
+            total = len(self._lengths) if is_final else int(self._lengths.sum())
+            new = _create_dataset(self._file, path, (total, *rows.shape[1:]), rows.dtype)
+            self._columns[path] = _Column(h5py.Dataset(new))
+        column = self._columns[path]
+        kind, shape = column.dataset.dtype, column.dataset.shape[1:]
+        if shape != rows.shape[1:] or kind != rows.dtype:
+            raise DataError(
+                f"{rows.dtype} of shape {rows.shape[1:]} per step, earlier episodes have "
+                f"{kind} of shape {shape}",
+                field=path,
+            )
+        column.waiting.append(rows)
+        column.episodes += 1
+        if len(column.waiting) * rows.nbytes >= _WAITING_BYTES:
+            column.write()
 
-def _ends(
-    root: SafeGroup, names: set[str], steps: int, max_episode_steps: int | None
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    terminations = _flags(root, "terminals", steps)
-    if "timeouts" in names:
-        return terminations, _flags(root, "timeouts", steps)
-    if "episode_terminals" in names:
-        return terminations, _flags(root, "episode_terminals", steps) & ~terminations
-    if max_episode_steps is None:
-        raise DataError(
-            "is missing, so episodes cannot be cut: pass --max-episode-steps", field="timeouts"
-        )
-    truncations = np.zeros(steps, np.bool_)
-    begin = 0
-    for end in [*np.flatnonzero(terminations), steps - 1]:
-        truncations[begin + max_episode_steps - 1 : end + 1 : max_episode_steps] = True
-        begin = int(end) + 1
-    return terminations, truncations & ~terminations
+    def next_episode(self) -> None:
+        """Go on to the next episode; every column must have been filled for this one."""
+        self._episode += 1
+        for path, column in self._columns.items():
+            if column.episodes != self._episode:
+                raise DataError(_UNEVEN, episode=self._episode - 1, field=path)
 
-
-def _flags(root: SafeGroup, name: str, steps: int) -> NDArray[np.bool_]:
-    return as_flags(_column(root, name, steps).read().reshape(-1)[:steps], name)
-
-
-def _skip(reason: str) -> None:
-    """Datasets of other types than numbers are left out."""
-
-
-def _find_extras(root: SafeGroup, names: set[str]) -> dict[str, SafeDataset]:
-    steps = root.dataset("rewards").shape[0]
-    return {
-        path: dataset
-        for name in sorted(names - set(_RESERVED) - {"metadata"})
-        for path, dataset in walk(root, name, _skip)
-        if dataset.shape and dataset.shape[0] == steps
-    }
-
-
-def _are_plain(attributes: Any) -> bool:
-    """Whether these are names with numbers and texts that HDF5 can hold as attributes."""
-    return isinstance(attributes, dict) and all(
-        0 < len(name) <= 200
-        and clean_text(name) == name
-        and (
-            (isinstance(value, str) and clean_text(value) == value)
-            or (isinstance(value, int) and abs(value) < 2**63)
-            or (isinstance(value, float) and math.isfinite(value))
-        )
-        for name, value in attributes.items()
-    )
-
-
-def _read_attributes(root: SafeGroup, names: set[str], episodes: int) -> list[dict[str, Any]]:
-    if _ATTRIBUTES not in names:
-        return []
-    try:
-        dataset = root.dataset(_ATTRIBUTES)
-        if dataset.nbytes > max(ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES * episodes):
-            raise ValueError("size")
-        attributes = json.loads(dataset.read().astype(np.uint8).tobytes())
-        if len(attributes) != episodes or not all(map(_are_plain, attributes)):
-            raise ValueError("count")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DataError("is damaged", field=_ATTRIBUTES) from error
-    return list(attributes)
+    def flush(self) -> None:
+        """Write all rows that wait."""
+        for column in self._columns.values():
+            if column.waiting:
+                column.write()
 
 
 @dataclass(frozen=True)
@@ -1191,11 +992,11 @@ class Layout:
 
 
 LAYOUTS = [
-    Layout("own", is_own, read_own, write_own),
-    Layout("minari", is_minari, read_minari, write_minari),
-    Layout("d3rlpy", is_d3rlpy, read_d3rlpy),
-    Layout("d4rl", is_d4rl, read_d4rl, write_d4rl, needs_lengths=True),
-    Layout("robomimic", is_robomimic, read_robomimic),
+    Layout("own", _is_own, _read_own, _write_own),
+    Layout("minari", _is_minari, _read_minari, _write_minari),
+    Layout("d3rlpy", _is_d3rlpy, _read_d3rlpy),
+    Layout("d4rl", _is_d4rl, _read_d4rl, _write_d4rl, needs_lengths=True),
+    Layout("robomimic", _is_robomimic, _read_robomimic),
 ]
 """The first layout that matches a file reads it."""
 
