@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from grd_offline.core.episodes import (
     check_finite,
     check_rewards,
 )
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.typing import AnyArray, BoolArray
 from grd_offline.core.words import count
 from grd_offline.io.files.plain import MISFITS, folder_errors
@@ -64,31 +64,11 @@ from grd_offline.io.tables.columns import (
 )
 
 __all__ = [
-    "Data",
-    "Header",
-    "Layout",
-    "Leaf",
-    "NewFile",
-    "OpenFile",
-    "Record",
-    "Recording",
-    "as_episode",
-    "as_episodes",
-    "as_recording",
-    "check_ending",
-    "find_delay",
-    "infer_delay",
-    "is_same_place",
-    "list_minari_datasets",
-    "list_writable_layouts",
-    "locate",
-    "name_data",
-    "open_recording",
-    "read",
-    "read_truth",
-    "register_layout",
-    "write_dataset",
-]
+    "Data", "Header", "Layout", "Leaf", "NewFile", "OpenFile", "Record", "Recording", "as_episode",
+    "as_episodes", "as_recording", "check_ending", "find_delay", "infer_delay", "is_same_place",
+    "list_minari_datasets", "list_writable_layouts", "locate", "name_data", "open_recording",
+    "read", "read_truth", "register_layout", "write_dataset",
+]  # fmt: skip
 
 PREFIX = "minari:"
 _MOST_LISTED = 5
@@ -175,7 +155,8 @@ def _open_file(
 ) -> Recording:
     """Open an HDF5 file, which errors call `path`."""
     handle, size = open_handle(file)
-    try:
+    with located(file=path), ExitStack() as unless_read:
+        unless_read.callback(handle.close)
         budget = Budget(size, max_bytes)
         root = SafeGroup(handle.id, Source(budget, lambda: probe_file(file, budget)))
         with _fitting():
@@ -183,13 +164,7 @@ def _open_file(
             budget.check_episodes(len(recording))
             _check_columns(recording, budget)
             _names(recording.header)
-    except DataError as error:
-        handle.close()
-        raise error.at(file=path) from None
-    except BaseException:
-        handle.close()
-        raise
-    return replace(_located(recording, path), close=handle.close)
+        return replace(_located(recording, path), close=unless_read.pop_all().close)
 
 
 def _located(recording: Recording, path: str | os.PathLike[str]) -> Recording:
@@ -422,9 +397,8 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 
 def is_same_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> bool:
     """Whether both name the same file, or the same Minari dataset."""
-    files = []
-    for path in (Path(source), Path(target)):
-        files.append((find_data_file(path) if path.is_dir() else path) or path)
+    paths = (Path(source), Path(target))
+    files = [(find_data_file(path) if path.is_dir() else path) or path for path in paths]
     return files[0].exists() and files[1].exists() and files[0].samefile(files[1])
 
 
@@ -436,17 +410,13 @@ def name_data(source: Data) -> str:
 def _find_file(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
     if text.startswith(PREFIX):
-        try:
+        with located(file=path):
             return find_minari_file(text.removeprefix(PREFIX))
-        except DataError as error:
-            raise error.at(file=path) from None
     folder = Path(path)
     if folder.is_dir():
-        found = find_data_file(folder)
-        if found is not None:
+        if (found := find_data_file(folder)) is not None:
             return found
-        relabelled = find_relabelled(folder)
-        if relabelled is not None:
+        if (relabelled := find_relabelled(folder)) is not None:
             return _find_file(relabelled)
         _refuse_tables(path)
         raise DataError(
@@ -483,24 +453,19 @@ def _check_columns(recording: Recording, budget: Budget) -> None:
 
 def _names(header: Header) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """A name for each column of observations and actions, as given or made up."""
-    names = []
-    for field, given, leaves in (
-        ("observation_names", header.observation_names, header.observation_leaves),
-        ("action_names", header.action_names, header.action_leaves),
-    ):
-        default = column_names(leaves, "s" if field == "observation_names" else "a")
-        if given is not None and len(given) != len(default):
-            raise DataError(f"{len(given)} names for {len(default)} columns", field=field)
-        names.append(default if given is None else given)
+    names, given = [], (header.observation_names, header.action_names)
+    for (field, leaves), known in zip(header.leaves.items(), given, strict=True):
+        default = column_names(leaves, "s" if field == "observations" else "a")
+        if known is not None and len(known) != len(default):
+            reason = f"{len(known)} names for {len(default)} columns"
+            raise DataError(reason, field=f"{field[:-1]}_names")
+        names.append(default if known is None else known)
     return names[0], names[1]
 
 
 def _note_types(recording: Recording) -> None:
-    wide = [
-        field
-        for field, leaves in recording.header.leaves.items()
-        if any(leaf.dtype == "float64" for leaf in leaves)
-    ]
+    fields = recording.header.leaves.items()
+    wide = [field for field, leaves in fields if any(leaf.dtype == "float64" for leaf in leaves)]
     if wide:
         recording.warn(f"{' and '.join(wide)} in float64: used in float32")
 
@@ -521,14 +486,9 @@ def _delivered(record: Record, delay: int | str) -> BoolArray:
     return delivered
 
 
-@contextmanager
-def locate(path: Data | None, index: int) -> Iterator[None]:
+def locate(path: Data | None, index: int) -> AbstractContextManager[None]:
     """Errors raised inside say in which file and episode they arose."""
-    try:
-        yield
-    except DataError as error:
-        file = None if isinstance(path, EpisodeSet) else path
-        raise error.at(file=file, episode=index) from None
+    return located(file=None if isinstance(path, EpisodeSet) else path, episode=index)
 
 
 @contextmanager
@@ -605,10 +565,9 @@ def _suggest(identifier: str) -> str:
 
 
 def _list_or_nothing(*, remote: bool, prefix: str | None) -> list[str]:
-    try:
+    with suppress(Exception):
         return list_minari_datasets(remote=remote, prefix=prefix)
-    except Exception:
-        return []
+    return []
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.episodes import Episode, EpisodeSet, Origin, Provenance, attach_preferences
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.io.datasets import as_episodes
 from grd_offline.io.tables.columns import Embedder
 from grd_offline.io.tables.results import find_library
@@ -175,10 +175,8 @@ def _read_frame(frame: Any, episode: str | None) -> Mapping[Any, float]:
 
     if getattr(getattr(frame, "index", None), "name", None) is not None:
         frame = frame.reset_index()
-    try:
+    with located(file="returns"):
         return gather_outcomes(open_frame(frame), episode)
-    except DataError as error:
-        raise error.at(file="returns") from None
 
 
 def from_arrays(
@@ -243,11 +241,8 @@ def from_arrays(
     episodes = []
     for index in range(count):
         part = {field: values[index] for field, values in parts.items()}
-        try:
-            label = None if names is None else names[index]
-            episodes.append(_make_episode(part, choices, label))
-        except DataError as error:
-            raise error.at(episode=index) from None
+        with located(episode=index):
+            episodes.append(_make_episode(part, choices, names and names[index]))
     found = EpisodeSet.from_episodes(
         episodes,
         observation_names=observation_names,

@@ -49,6 +49,11 @@ from grd_offline.io.files.plain import open_regular
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 FREE_BYTES = 16 * 2**20
 EXPANSION = 20
 """Data may take this many times the size of their file: real states compress far less."""
@@ -147,13 +152,10 @@ class Unpacker:
     """One dataset whose filters are deflate, and perhaps shuffle and a checksum."""
 
     def __init__(
-        self,
-        identifier: h5d.DatasetID,
-        plan: h5p.PropDCID,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
+        self, identifier: h5d.DatasetID, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
         self._identifier, self._shape, self._dtype = identifier, shape, dtype
+        plan = identifier.get_create_plist()
         self._filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
         self._chunk = tuple(int(length) for length in plan.get_chunk())
         self._fill = np.zeros((), dtype)
@@ -182,10 +184,10 @@ class Unpacker:
         return rows
 
     def _load(self, offset: tuple[int, ...]) -> NDArray[Any]:
-        chunk = self._cache.pop(offset, None)
-        if chunk is None:
-            chunk = self._unpack(offset)
-        self._cache[offset] = chunk
+        if offset not in self._cache:
+            self._cache[offset] = self._unpack(offset)
+        self._cache.move_to_end(offset)
+        chunk = self._cache[offset]
         while len(self._cache) > 1 and len(self._cache) * chunk.nbytes > CACHE_BYTES:
             self._cache.popitem(last=False)
         return chunk
@@ -231,24 +233,12 @@ DEPTH = 8
 """Largest depth of groups within each other."""
 
 _H5PY_ERRORS = (
-    OSError,
-    RuntimeError,
-    KeyError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-    SystemError,
-)
-_FILTERS = {
-    h5z.FILTER_DEFLATE: "deflate",
-    h5z.FILTER_SHUFFLE: "shuffle",
-    h5z.FILTER_FLETCHER32: "fletcher32",
-    h5z.FILTER_LZF: "lzf",
-}
-_BIG_ENDIAN = "numbers in the other byte order: read in this computer's"
+    OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError,
+    NotImplementedError, SystemError,
+)  # fmt: skip
 _COMPRESSORS = (h5z.FILTER_DEFLATE, h5z.FILTER_LZF)
+_FILTERS = (*_COMPRESSORS, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
+_BIG_ENDIAN = "numbers in the other byte order: read in this computer's"
 _KINDS = {
     h5t.STRING: "text",
     h5t.VLEN: "variable-length values",
@@ -319,12 +309,9 @@ class SafeDataset:
         if address not in source.checked:
             _check_storage(identifier, self.shape, self.dtype, source, address)
             source.checked.add(address)
-        self._identifier = identifier
-        self._unpacker: Unpacker | None = None
-        if address in source.deflated:
-            plan = identifier.get_create_plist()
-            self._unpacker = Unpacker(identifier, plan, self.shape, self.dtype)
-        self.address = address
+        self._identifier, self.address = identifier, address
+        is_deflated = address in source.deflated
+        self._unpacker = Unpacker(identifier, self.shape, self.dtype) if is_deflated else None
         if not self.dtype.isnative and _BIG_ENDIAN not in source.notes:
             source.notes.append(_BIG_ENDIAN)
 
@@ -360,15 +347,9 @@ class SafeGroup:
     """A group whose members are reached by hard links only."""
 
     def __init__(self, identifier: h5g.GroupID, source: Source, address: int = 0) -> None:
-        self._identifier = identifier
-        self._address = address
+        self._identifier, self._address = identifier, address
         self._names: list[str] | None = None
-        self.source = source
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes on odd things anywhere in the file that were read anyway."""
-        return self.source.notes
+        self.source, self.notes = source, source.notes
 
     def warn(self, text: str) -> None:
         """Note something odd, once."""
@@ -600,12 +581,6 @@ def _attribute_value(attribute: h5a.AttrID) -> int | float | str | None:
     return number if isinstance(number, int | float) else None
 
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
-
 MEMORY_BYTES = 256 * 2**20
 """More than this process has, for the library itself and one chunk at a time."""
 SECONDS, SECONDS_PER_MB = 4.0, 1.0
@@ -710,15 +685,19 @@ def _read_all(path: str | os.PathLike[str], budget: Budget) -> str:
     """
     with h5py.File(path, "r") as file:
         source = Source(Budget(budget.file_bytes, budget.max_bytes))
-        return _read_group(SafeGroup(file.id, source), "", 0)
+        try:
+            _read_group(SafeGroup(file.id, source), "", 0)
+        except DataError as error:
+            return str(error)
+        return ""
 
 
-def _read_group(group: SafeGroup, path: str, depth: int) -> str:
+def _read_group(group: SafeGroup, path: str, depth: int) -> None:
     try:
         group.attributes()
         names = group.names() if depth < _DEPTH else []
     except DataError:
-        return ""
+        return
     for name in names:
         try:
             found = group.get(name)
@@ -726,23 +705,10 @@ def _read_group(group: SafeGroup, path: str, depth: int) -> str:
             continue
         inner = f"{path}/{name}" if path else name
         if isinstance(found, SafeGroup):
-            message = _read_group(found, inner, depth + 1)
-        else:
-            is_compressed = found is not None and found.address in group.source.compressed
-            message = _read_dataset(found, inner) if found is not None and is_compressed else ""
-        if message:
-            return message
-    return ""
-
-
-def _read_dataset(dataset: SafeDataset, path: str) -> str:
-    try:
-        if not dataset.shape:
-            dataset.read()
-            return ""
-        rows = max(1, _BLOCK_BYTES // max(1, dataset.nbytes // max(1, dataset.shape[0])))
-        for start in range(0, dataset.shape[0], rows):
-            dataset.read(start, start + rows)
-    except DataError as error:
-        return f"{path}: {error.reason}"
-    return ""
+            _read_group(found, inner, depth + 1)
+        elif found is not None and found.address in group.source.compressed:
+            length = found.shape[0] if found.shape else 1
+            rows = max(1, _BLOCK_BYTES // max(1, found.nbytes // max(1, length)))
+            for start in range(0, length, rows):
+                with one_line(inner):
+                    found.read(start, start + rows)

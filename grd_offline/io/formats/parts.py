@@ -97,22 +97,17 @@ def check_manifest(folder: Path, manifest: Manifest) -> None:
 MOST_OPEN = 64
 """Parts that are open at the same time."""
 _SHARED = (
-    "observation_leaves",
-    "action_leaves",
-    "observation_names",
-    "action_names",
-    "delay",
-    "discount",
-    "provenance",
+    *("observation_leaves", "action_leaves", "observation_names", "action_names"),
+    *("delay", "discount", "provenance"),
 )
 """What all parts must have in common."""
 _COUNTED = ("episodes", "first_episode")
 """Settings of a collection that say which episodes a part has."""
 
-OpenPart = Callable[[Path], Recording]
 
-
-def join_parts(folder: Path, paths: Sequence[Path], open_part: OpenPart) -> Recording:
+def join_parts(
+    folder: Path, paths: Sequence[Path], open_part: Callable[[Path], Recording]
+) -> Recording:
     """One recording of all parts. `open_part` opens one of them."""
     lengths, headers, layouts, warnings = [], [], [], list[str]()
     for path in paths:
@@ -122,16 +117,46 @@ def join_parts(folder: Path, paths: Sequence[Path], open_part: OpenPart) -> Reco
             layouts.append(recording.layout)
             warnings += [text for text in recording.warnings if text not in warnings]
         _check_part(path, paths[0], headers, layouts)
-    parts = _OpenParts(paths, [len(one) for one in lengths], open_part, warnings)
-    joined = Recording(
-        layout=layouts[0],
-        header=_join_headers(headers),
-        lengths=np.concatenate(lengths),
-        load=parts.load,
-        load_rewards=parts.load_rewards,
-        warnings=warnings,
-        close=parts.close,
-    )
+    ends = np.cumsum(list(map(len, lengths)))
+    opened: OrderedDict[int, Recording] = OrderedDict()  # those that were used last
+    is_closed = False
+
+    def find(index: int) -> tuple[Recording, int]:
+        """The part that an episode is in, and its number there."""
+        part = int(np.searchsorted(ends, index, side="right"))
+        if is_closed:
+            raise DataError("the dataset was closed", file=paths[part])
+        if part not in opened:
+            while len(opened) >= MOST_OPEN:
+                opened.popitem(last=False)[1].close()
+            opened[part] = open_part(paths[part])
+        opened.move_to_end(part)
+        return opened[part], index - (int(ends[part - 1]) if part else 0)
+
+    def load(index: int) -> Record:
+        recording, inner = find(index)
+        record = recording.load(inner)
+        warnings.extend([text for text in recording.warnings if text not in warnings])
+
+        def read_extra(name: str) -> AnyArray:
+            now, _ = find(index)  # the part may have been closed in the meantime
+            return (record if now is recording else now.load(inner)).extras[name]
+
+        extras = LazyLeaves({name: partial(read_extra, name) for name in record.extras})
+        return replace(record, extras=extras)
+
+    def load_rewards(index: int) -> AnyArray:
+        recording, inner = find(index)
+        return recording.load_rewards(inner)
+
+    def close() -> None:
+        nonlocal is_closed
+        is_closed = True
+        while opened:
+            opened.popitem()[1].close()
+
+    header, all_lengths = _join_headers(headers), np.concatenate(lengths)
+    joined = Recording(layouts[0], header, all_lengths, load, load_rewards, warnings, close)
     for text in _find_gaps(folder, paths, headers):
         joined.warn(text)
     return joined
@@ -191,60 +216,3 @@ def _find_gaps(folder: Path, paths: Sequence[Path], headers: Sequence[Header]) -
     if differing:
         found.append(f"the parts were made with different settings: {', '.join(differing)[:200]}")
     return found
-
-
-class _OpenParts:
-    """Episodes of all parts. The parts that were used last are open."""
-
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        counts: Sequence[int],
-        open_part: OpenPart,
-        warnings: list[str],
-    ) -> None:
-        self._paths, self._open_part, self._warnings = paths, open_part, warnings
-        self._ends = np.cumsum(counts)
-        self._open: OrderedDict[int, Recording] = OrderedDict()
-        self._is_closed = False
-
-    def load(self, index: int) -> Record:
-        part, inner = self._find(index)
-        recording = self._get(part)
-        record = recording.load(inner)
-        self._warnings += [text for text in recording.warnings if text not in self._warnings]
-        read = partial(self._read_extra, recording, part, inner, record)
-        extras = LazyLeaves({name: partial(read, name) for name in record.extras})
-        return replace(record, extras=extras)
-
-    def load_rewards(self, index: int) -> AnyArray:
-        part, inner = self._find(index)
-        return self._get(part).load_rewards(inner)
-
-    def close(self) -> None:
-        self._is_closed = True
-        while self._open:
-            self._open.popitem()[1].close()
-
-    def _find(self, index: int) -> tuple[int, int]:
-        """The part that an episode is in, and its number there."""
-        part = int(np.searchsorted(self._ends, index, side="right"))
-        return part, index - (int(self._ends[part - 1]) if part else 0)
-
-    def _get(self, part: int) -> Recording:
-        if self._is_closed:
-            raise DataError("the dataset was closed", file=self._paths[part])
-        if part not in self._open:
-            while len(self._open) >= MOST_OPEN:
-                self._open.popitem(last=False)[1].close()
-            self._open[part] = self._open_part(self._paths[part])
-        self._open.move_to_end(part)
-        return self._open[part]
-
-    def _read_extra(
-        self, recording: Recording, part: int, inner: int, record: Record, name: str
-    ) -> AnyArray:
-        """A further array of an episode. Its part may have been closed in the meantime."""
-        if self._open.get(part) is recording:
-            return record.extras[name]
-        return self._get(part).load(inner).extras[name]

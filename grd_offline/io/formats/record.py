@@ -176,7 +176,7 @@ of the new rewards."""
 def as_recording(episodes: EpisodeSet) -> Recording:
     """The recording of a set of episodes. Discrete actions are stored as numbers again."""
     states, actions = episodes.state_size, episodes.action_size
-    choice = episodes.discrete_actions and actions > 0 and _has_one_choice(episodes)
+    choice = episodes.discrete_actions and actions > 0 and _has_one_choice(episodes[0].actions)
     header = Header(
         observation_leaves=(Leaf("", (states,), "float32"),),
         action_leaves=(
@@ -185,7 +185,7 @@ def as_recording(episodes: EpisodeSet) -> Recording:
         observation_names=tuple(episodes.observation_names),
         action_names=tuple(episodes.action_names),
         environment=episodes.environment,
-        delay=_find_delay(episodes),
+        delay="step" if all(episode.delivered.all() for episode in episodes) else "end",
         provenance=episodes.provenance,
     )
 
@@ -202,20 +202,15 @@ def as_recording(episodes: EpisodeSet) -> Recording:
             attributes={} if episode.label is None else {EPISODE: episode.label},
         )
 
-    return Recording(
-        MEMORY, header, episodes.lengths, load, lambda index: np.asarray(episodes[index].rewards)
-    )
+    def load_rewards(index: int) -> AnyArray:
+        return np.asarray(episodes[index].rewards)
+
+    return Recording(MEMORY, header, episodes.lengths, load, load_rewards)
 
 
-def _has_one_choice(episodes: EpisodeSet) -> bool:
+def _has_one_choice(actions: SingleArray) -> bool:
     """Whether actions are the one-hot code of one choice, not of several side by side."""
-    actions = episodes[0].actions
-    return bool((actions.sum(axis=1) == 1).all() and ((actions == 0) | (actions == 1)).all())
-
-
-def _find_delay(episodes: EpisodeSet) -> int | str:
-    """When rewards are delivered; `delivered` of each record says it exactly."""
-    return "step" if all(episode.delivered.all() for episode in episodes) else "end"
+    return bool((actions.sum(axis=1) == 1).all() and np.isin(actions, (0, 1)).all())
 
 
 class OpenFile(NamedTuple):
@@ -240,14 +235,22 @@ class NewFile(NamedTuple):
 
 
 MOST_START = 2**53
-_SINGLE = "expected one row per step, got a single number"
 MAX_CHOICES = 1000
 """Whole numbers up to here are taken for discrete choices, where the file does not say."""
 
 
 def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> SingleArray:
     """All leaves side by side, (time, column); discrete choices become one-hot."""
-    columns = [_columns(leaf, arrays[leaf.path], _field(field, leaf)) for leaf in leaves]
+    columns = []
+    for leaf in leaves:
+        array, name = arrays[leaf.path], _field(field, leaf)
+        flat = array.reshape(len(array), math.prod(array.shape[1:]))
+        if leaf.categories is not None:
+            columns.append(_one_hot(leaf, flat, name))
+            continue
+        with np.errstate(over="ignore"):
+            columns.append(flat.astype(np.float32, copy=False))
+        check_finite(columns[-1], name, flat, LARGEST)
     for leaf, column in zip(leaves, columns, strict=True):
         if len(column) != len(columns[0]):
             raise DataError(
@@ -255,16 +258,6 @@ def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> SingleArray:
                 field=_field(field, leaf),
             )
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-
-
-def _columns(leaf: Leaf, array: AnyArray, field: str) -> SingleArray:
-    flat = array.reshape(len(array), math.prod(array.shape[1:]))
-    if leaf.categories is not None:
-        return _one_hot(leaf, flat, field)
-    with np.errstate(over="ignore"):
-        converted = flat.astype(np.float32, copy=False)
-    check_finite(converted, field, flat, LARGEST)
-    return converted
 
 
 def _one_hot(leaf: Leaf, flat: AnyArray, field: str) -> SingleArray:
@@ -299,13 +292,11 @@ def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
     """A name per flat column where the source gives none: s0, position[2], a=1."""
     names: list[str] = []
     for leaf in leaves:
-        entries = [""] if not leaf.shape else [str(i) for i in np.ndindex(leaf.shape)]
-        entries = [entry.strip("(),").replace(" ", "") for entry in entries]
-        for index, entry in enumerate(entries):
+        entries = [", ".join(map(str, place)) for place in np.ndindex(leaf.shape)]
+        for index, entry in enumerate(one.replace(" ", "") for one in entries):
+            name = f"{prefix}{entry}"
             if leaf.path:
                 name = f"{leaf.path}[{entry}]" if len(entries) > 1 else leaf.path
-            else:
-                name = f"{prefix}{entry}"
             if leaf.categories is None:
                 names.append(name)
             else:
@@ -316,15 +307,18 @@ def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
 
 def find_leaf(path: str, dataset: SafeDataset, field: str, name: str | None = None) -> Leaf:
     """The leaf that a dataset holds, from its shape and type alone; errors are about `name`."""
-    if not dataset.shape:
-        raise DataError(_SINGLE, field=name or field)
+    _refuse_number(dataset, name or field)
     return check_leaf(Leaf(path, dataset.shape[1:], dataset.dtype.newbyteorder("=").name), field)
+
+
+def _refuse_number(dataset: SafeDataset, field: str) -> None:
+    if not dataset.shape:
+        raise DataError("expected one row per step, got a single number", field=field)
 
 
 def read_rows(dataset: SafeDataset, leaf: Leaf, field: str, name: str | None = None) -> AnyArray:
     """The rows of an episode; their shape must be what the dataset's first episode said."""
-    if not dataset.shape:
-        raise DataError(_SINGLE, field=name or field)
+    _refuse_number(dataset, name or field)
     rows = dataset.read()
     if rows.shape[1:] != leaf.shape:
         raise DataError(
@@ -450,28 +444,16 @@ def space_from_leaves(leaves: Sequence[Leaf]) -> dict[str, Any]:
 
 def _space_of(leaf: Leaf) -> dict[str, Any]:
     if leaf.categories is None:
-        shape = list(leaf.shape)
         low, high = _bounds(np.dtype(leaf.dtype))
-        return {
-            "type": "Box",
-            "dtype": leaf.dtype,
-            "shape": shape,
-            "low": np.full(shape, low).tolist(),
-            "high": np.full(shape, high).tolist(),
+        bounds = {
+            name: np.full(leaf.shape, b).tolist() for name, b in (("low", low), ("high", high))
         }
+        return {"type": "Box", "dtype": leaf.dtype, "shape": list(leaf.shape), **bounds}
     if not leaf.shape:
-        return {
-            "type": "Discrete",
-            "dtype": "int64",
-            "start": leaf.starts[0],
-            "n": leaf.categories[0],
-        }
-    return {
-        "type": "MultiDiscrete",
-        "dtype": "int64",
-        "nvec": list(leaf.categories),
-        "start": list(leaf.starts),
-    }
+        start, count = leaf.starts[0], leaf.categories[0]
+        return {"type": "Discrete", "dtype": "int64", "start": start, "n": count}
+    counts, starts = list(leaf.categories), list(leaf.starts)
+    return {"type": "MultiDiscrete", "dtype": "int64", "nvec": counts, "start": starts}
 
 
 def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import Episode, EpisodeSet, check_rewards
+from grd_offline.core.episodes import EpisodeSet, check_rewards
 from grd_offline.core.errors import DataError
 from grd_offline.core.typing import SingleArray
-from grd_offline.io.datasets import Record, Recording, as_episode, as_episodes, find_delay, locate
+from grd_offline.io.datasets import Recording, as_episode, as_episodes, find_delay, locate
 from grd_offline.io.tables.results import find_columns
 
 CONVENTION = {
@@ -103,10 +103,14 @@ def summarise(
         record = recording.load(index)
         with locate(path, index):
             episode = as_episode(record, recording.header, delay, any_size=True)
-        refused += _find_refusal(record, index)
+        try:
+            check_rewards(record.rewards)
+        except DataError as error:  # so would every method
+            refused.append(str(error.at(episode=index)))
         rows = np.concatenate([episode.observations[: len(episode)], episode.actions], axis=1)
         moments.add(rows)
-        returns[index] = _sum_rewards(episode)
+        with np.errstate(over="ignore", invalid="ignore"):  # it may leave the range of float64
+            returns[index] = episode.compute_return()
         deliveries += int(episode.delivered.sum())
         terminated += bool(episode.terminations[-1])
         truncated += bool(episode.truncations[-1] and not episode.terminations[-1])
@@ -119,7 +123,9 @@ def summarise(
         on_episode(len(episode))
     mean, deviation = moments.compute()
     warnings = [*recording.warnings, *_find_oddities(episodes, moments, returns, twins, finals)]
-    warnings += _tell_refusals(refused)
+    if refused:
+        more = f", and {len(refused) - 1} more episodes" if len(refused) > 1 else ""
+        warnings.append(f"no method can compute with these rewards: {refused[0]}{more}")
     unfinished = len(episodes) - terminated - truncated
     if unfinished and not any("unfinished" in warning for warning in warnings):
         warnings.append(f"{unfinished} {UNFINISHED}")
@@ -144,28 +150,6 @@ def summarise(
         warnings=tuple(warnings),
         columns=find_columns(recording),
     )
-
-
-def _find_refusal(record: Record, index: int) -> list[str]:
-    """Why every method would refuse the rewards of this episode, if it would."""
-    try:
-        check_rewards(record.rewards)
-    except DataError as error:
-        return [str(error.at(episode=index))]
-    return []
-
-
-def _tell_refusals(refused: list[str]) -> list[str]:
-    if not refused:
-        return []
-    more = f", and {len(refused) - 1} more episodes" if len(refused) > 1 else ""
-    return [f"no method can compute with these rewards: {refused[0]}{more}"]
-
-
-def _sum_rewards(episode: Episode) -> float:
-    """The return; infinite where it leaves the range of float64."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return episode.compute_return()
 
 
 class _Moments:

@@ -7,9 +7,10 @@ own with one row per episode, and preferences in one with one row per pair.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,11 @@ from grd_offline.core.episodes import (
     Preferences,
     Provenance,
 )
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.typing import AnyArray, SingleArray
 from grd_offline.core.words import count
 from grd_offline.io.formats.record import Header, Leaf, Record, Recording
 from grd_offline.io.tables.cells import (
-    FEW_STRAYS,
     FLAGS,
     TO_ISO,
     TableSource,
@@ -48,6 +48,7 @@ from grd_offline.io.tables.cells import (
     is_foreign_date,
     is_missing,
     read_texts,
+    refuse_cell,
 )
 from grd_offline.io.tables.columns import (
     FLAG,
@@ -73,16 +74,18 @@ from grd_offline.io.tables.sources import open_file, open_frame
 _ROLES = ("episode", "step", "terminated", "truncated", "truth")
 _OUTCOMES = ("rewards", "returns")
 """Roles that a model remembers of the table that it was fitted to."""
+CHOICES, MOST_CHOICES = ("action", "actions"), 20
+"""Whole numbers from 0 in an only action of such a name are choices, if there are this few."""
 
 
 def open_table(
     path: Path,
     *,
-    columns: Given | None = None,
-    returns: Outcomes | None = None,
-    expected: Expected | None = None,
-    needs_outcome: bool = True,
-    max_bytes: int | None = None,
+    columns: Given | None,
+    returns: Outcomes | None,
+    expected: Expected | None,
+    needs_outcome: bool,
+    max_bytes: int | None,
 ) -> Recording:
     """The recording of a CSV or Parquet file, of a LeRobot folder or of turns as JSON lines.
 
@@ -92,22 +95,24 @@ def open_table(
     remembers, unless `columns` says something else. The table needs no outcomes if `needs_outcome`
     is False, nor for a model that expects none.
     """
-    try:
+    with located(file=path):
         given = parse_given(columns)
         known = parse_columns((expected.columns if expected is not None else None) or "")
         decimal, usual = (next(iter(r.get("decimal", ())), None) for r in (given, known))
         with open_file(path, max_bytes, decimal=decimal, usual=usual) as source:
-            if returns is None or isinstance(returns, Mapping):
-                return open_source(source, given, returns, expected, needs_outcome=needs_outcome)
-            episode = next(iter(given.get("episode", ())), None)
-            outcome = next(iter(given.pop("returns", ())), None)
-            outcomes = read_outcomes(Path(returns), episode, outcome)
-            if outcome in source.kinds:  # would give the outcome away to a fit
-                given["ignored"] = (*given.get("ignored", ()), str(outcome))
-            opened = open_source(source, given, outcomes, expected, needs_outcome=needs_outcome)
-            return opened if outcome is None else _note_outcome(opened, outcome)
-    except DataError as error:
-        raise error.at(file=path) from None
+            outcome = None
+            if returns is not None and not isinstance(returns, Mapping):
+                episode = next(iter(given.get("episode", ())), None)
+                outcome = next(iter(given.pop("returns", ())), None)
+                returns = read_outcomes(Path(returns), episode, outcome)
+                if outcome in source.kinds:  # would give the outcome away to a fit
+                    given["ignored"] = (*given.get("ignored", ()), str(outcome))
+            opened = open_source(source, given, returns, expected, needs_outcome=needs_outcome)
+    if outcome is None:
+        return opened
+    table = opened.header.provenance or Provenance()
+    table = replace(table, columns=f"{table.columns},returns={outcome}")
+    return replace(opened, header=replace(opened.header, provenance=table))
 
 
 def open_source(
@@ -121,42 +126,46 @@ def open_source(
 ) -> Recording:
     """The recording of a table that is open.
 
-    `embedders` turn the cells of columns that are embedded into vectors; lists need none.
+    `returns` are outcomes from elsewhere, by episode. `embedders` turn the cells of columns that
+    are embedded into vectors; lists need none.
     """
-    labels: dict[str, list[str]] = {}
+    labels: dict[str, Sequence[str]] = dict(source.labels or {})
     known = parse_columns(expected.columns or "") if expected is not None else {}
     if "embed" in known:
         given = {"embed": known["embed"], **given}
     embedded = expand_names("embed", given.get("embed", ()), source.kinds)
     kinds = {name: VECTOR if name in embedded else kind for name, kind in source.kinds.items()}
-    source = replace(source, kinds=kinds)
     if expected is not None:
         needs_outcome = needs_outcome and expected.needs_outcome
         is_open = needs_outcome and returns is None and not {"rewards", "returns"} & given.keys()
-        inputs = _find_inputs(source.kinds, expected, labels)
+        inputs, categories = _find_inputs(kinds, expected)
+        labels |= categories
         # A model takes its inputs in one order, however they are listed.
         listed = {
             role: names for role, names in given.items() if set(names) != set(inputs.get(role, ()))
         }
-        _check_roles(source.kinds, known, given, expected.needed_roles)
-        given = {
-            **_find_roles(source.kinds, known, (*_ROLES, *(_OUTCOMES if is_open else ()))),
-            **inputs,
-            **listed,
-        }
+        _check_roles(kinds, known, given, expected.needed_roles)
+        roles = (*_ROLES, *(_OUTCOMES if is_open else ()))
+        here = {role: known[role] for role in roles if known.get(role)}
+        here = {role: names for role, names in here.items() if set(names) <= kinds.keys()}
+        given = {**here, **inputs, **listed}
     if source.decimal is not None:
         given = {"decimal": (source.decimal,), **given}
     chosen = choose_columns(
-        source.kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
+        kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
     )
-    return build(source, chosen, returns=returns, labels=labels, embedders=embedders)
-
-
-def _note_outcome(recording: Recording, outcome: str) -> Recording:
-    """Note the column of the file of outcomes among the columns."""
-    table = recording.header.provenance or Provenance()
-    table = replace(table, columns=f"{table.columns},returns={outcome}")
-    return replace(recording, header=replace(recording.header, provenance=table))
+    columns = [
+        Input(
+            name,
+            kinds[name],
+            labels.get(name),
+            name in chosen.categories,
+            (source.entries or {}).get(name),
+            (embedders or {}).get(name),
+        )
+        for name in (*chosen.observations, *chosen.actions)
+    ]
+    return _build(replace(source, kinds=kinds), chosen, columns, returns)
 
 
 def _check_roles(
@@ -176,20 +185,12 @@ def _check_roles(
             )
 
 
-def _find_roles(
-    kinds: Mapping[str, str], known: Mapping[str, tuple[str, ...]], roles: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Columns that have one of these roles in the table of the model, where they are here."""
-    return {
-        role: names for role in roles if (names := known.get(role, ())) and set(names) <= set(kinds)
-    }
-
-
 def _find_inputs(
-    kinds: Mapping[str, str], expected: Expected, labels: dict[str, list[str]]
-) -> dict[str, tuple[str, ...]]:
-    """The columns behind the inputs of a model, in its order; fills in the labels it knows."""
+    kinds: Mapping[str, str], expected: Expected
+) -> tuple[dict[str, tuple[str, ...]], dict[str, list[str]]]:
+    """The columns behind the inputs of a model, in its order, and the labels that it knows."""
     found: dict[str, tuple[str, ...]] = {}
+    labels: dict[str, list[str]] = {}
     for role, names in zip(("observations", "actions"), expected[:2], strict=True):
         columns: dict[str, None] = {}
         for name in names:
@@ -198,15 +199,13 @@ def _find_inputs(
                 wanted, such = name, ""
                 if isinstance(name, LabelName):
                     wanted, such = name.column, f" with texts such as {name.label!r}"
-                raise DataError(
-                    f"the model needs a column {wanted!r}{such}; columns: "
-                    f"{', '.join(list(kinds)[:12])}"
-                )
+                shown = ", ".join(list(kinds)[:12])
+                raise DataError(f"the model needs a column {wanted!r}{such}; columns: {shown}")
             columns[column] = None
             if isinstance(name, LabelName) and column == name.column:
                 labels.setdefault(column, []).append(name.label)
         found[role] = tuple(columns)
-    return found
+    return found, labels
 
 
 def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
@@ -218,10 +217,6 @@ def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
         return name.column if kinds.get(name.column, VECTOR) != VECTOR else None
     vectors = (column for column in kinds if kinds[column] == VECTOR)
     return next((one for one in vectors if name.startswith((f"{one}[", f"{one}."))), None)
-
-
-CHOICES, MOST_CHOICES = ("action", "actions"), 20
-"""Whole numbers from 0 in an only action of such a name are choices, if there are this few."""
 
 
 class _Rows:
@@ -274,123 +269,103 @@ class _Gathered:
     """(episode,) what the table calls it."""
     steps: AnyArray | None
     step_type: str
-    """The type of steps that are moments; see `times`."""
+    """The type of steps that are moments, see `show_steps`."""
     numbers: dict[str, AnyArray]
     """Rewards, returns, flags and true rewards by their role."""
 
+    def load_ends(self, rows: Any, last: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Terminations and truncations; an episode that says neither was cut off at its end."""
 
-def build(
+        def load_flags(role: str) -> AnyArray:
+            if role not in self.numbers:
+                return np.zeros(len(last), np.bool_)
+            flags = np.asarray(self.numbers[role][rows])
+            # A flag in all rows is about the episode, and so about its end.
+            return last if len(flags) > 1 and (flags == 1).all() else flags
+
+        terminated, truncated = load_flags("terminated"), load_flags("truncated")
+        is_cut = not terminated.any() and "truncated" not in self.numbers
+        return terminated, last if is_cut else truncated
+
+    def load_extras(self, rows: Any) -> dict[str, AnyArray]:
+        extras = {}
+        if self.steps is not None:
+            steps = self.steps[rows]
+            whole = steps.dtype.kind == "M" or not np.mod(steps, 1).any()
+            extras[STEP] = steps.astype(np.int64) if whole else steps
+        if not isinstance(rows, slice):
+            extras[ROW] = np.asarray(rows, np.int64)
+        if "truth" in self.numbers:
+            extras[TRUTH] = np.asarray(self.numbers["truth"][rows])
+        return extras
+
+
+def _build(
     source: TableSource,
     columns: Columns,
-    *,
-    returns: Mapping[Any, float] | None = None,
-    labels: Mapping[str, Sequence[str]] | None = None,
-    embedders: Mapping[str, Embedder] | None = None,
+    inputs: list[Input],
+    returns: Mapping[Any, float] | None,
 ) -> Recording:
-    """Read a table once, and give its episodes.
-
-    `returns` are outcomes from elsewhere, by episode. `labels` are the categories that columns must
-    have, in this order, where a model knows them. `embedders` make vectors of the cells of columns.
-    """
-    known = {**(source.labels or {}), **(labels or {})}
-    entries = source.entries or {}
-    inputs = [
-        Input(
-            name,
-            source.kinds[name],
-            labels=known.get(name),
-            is_category=name in columns.categories,
-            entries=entries.get(name),
-            embedder=(embedders or {}).get(name),
-        )
-        for name in (*columns.observations, *columns.actions)
-    ]
+    """Read a table once, and give its episodes."""
     table = _gather(source, columns, inputs)
     if len(columns.actions) == 1:
         inputs[-1] = _as_choice(inputs[-1], table.values)
     order, starts = _sort(table, columns, source.first_row)
     is_flag = columns.returns is not None and source.kinds[columns.returns] == FLAG
     outcomes = _find_outcomes(table, columns, returns, order, starts, is_flag)
-    oddities = _find_oddities(table, columns, order)
+    oddities = []
+    if order is not None and columns.step is None:
+        name = table.names[table.codes[np.flatnonzero(np.diff(table.codes) < 0)[0] + 1]]
+        oddities.append(
+            f"episode {name} stands in several places of the table: its rows were joined in the "
+            "order of the table"
+        )
     table.codes = np.zeros(0, np.int64)  # large, and of no use from here on
     table.numbers.pop("returns", None)
-    states = len(columns.observations)
-    episodes = _Episodes(table, order, starts, outcomes, inputs[:states], inputs[states:])
+    states, actions = (inputs[: len(columns.observations)], inputs[len(columns.observations) :])
+    width = sum(one.width for one in states)
+    is_choice = len(actions) == 1 and actions[0].labels is not None
     observation_names, action_names = (
-        tuple(name for one in part for name in one.name_columns())
-        for part in (inputs[:states], inputs[states:])
+        tuple(name for one in part for name in one.name_columns()) for part in (states, actions)
     )
-    leaf = Leaf("", (len(action_names),), "float32")
-    if episodes.is_choice:
-        leaf = Leaf("", (), "int64", (len(action_names),))
+    size = len(action_names)
     header = Header(
-        observation_leaves=(Leaf("", (len(observation_names),), "float32"),),
-        action_leaves=(leaf,),
-        observation_names=observation_names,
-        action_names=action_names,
+        (Leaf("", (len(observation_names),), "float32"),),
+        (Leaf("", (), "int64", (size,)) if is_choice else Leaf("", (size,), "float32"),),
+        observation_names,
+        action_names,
         delay=None if outcomes is None else "end",
         provenance=Provenance(str(columns), columns.episode, columns.step or STEP, table.step_type),
     )
-    return Recording(
-        source.layout,
-        header,
-        np.diff(starts),
-        episodes.load,
-        episodes.load_rewards,
-        oddities,
-    )
 
+    def find_rows(index: int) -> Any:
+        rows = slice(int(starts[index]), int(starts[index + 1]))
+        return rows if order is None else order[rows]
 
-class _Episodes:
-    """Gives the rows of one episode at a time."""
-
-    def __init__(
-        self,
-        table: _Gathered,
-        order: NDArray[np.int64] | None,
-        starts: NDArray[np.int64],
-        outcomes: NDArray[np.float64] | None,
-        states: Sequence[Input],
-        actions: Sequence[Input],
-    ) -> None:
-        self._table, self._order, self._starts, self._outcomes = table, order, starts, outcomes
-        self._states, self._actions = states, actions
-        self._width = sum(one.width for one in states)
-        self._orders = {
-            one.name: places
-            for one in (*states, *actions)
-            if (places := one.order_codes()) is not None
-        }
-        self.is_choice = len(actions) == 1 and actions[0].name in self._orders
-
-    def _find_rows(self, index: int) -> Any:
-        rows = slice(int(self._starts[index]), int(self._starts[index + 1]))
-        return rows if self._order is None else self._order[rows]
-
-    def load(self, index: int) -> Record:
-        """One episode as a record."""
-        rows = self._find_rows(index)
-        block = self._table.values[rows]
-        last = np.arange(len(block)) == len(block) - 1
-        terminations, truncations = _load_ends(self._table, rows, last)
-        actions: AnyArray = expand(block[:, self._width :], self._actions, self._orders)
+    def load(index: int) -> Record:
+        rows = find_rows(index)
+        block = table.values[rows]
+        chosen: AnyArray = expand(block[:, width:], actions)
+        name = table.names[index]
+        is_plain = isinstance(name, int | float | str) and not isinstance(name, bool)
         return Record(
-            observations={"": expand(block[:, : self._width], self._states, self._orders)},
-            actions={"": actions.argmax(axis=1) if self.is_choice else actions},
-            rewards=self.load_rewards(index),
-            terminations=terminations,
-            truncations=truncations,
-            extras=_load_extras(self._table, rows),
-            attributes={EPISODE: _as_attribute(self._table.names[index])},
+            {"": expand(block[:, :width], states)},
+            {"": chosen.argmax(axis=1) if is_choice else chosen},
+            load_rewards(index),
+            *table.load_ends(rows, np.arange(len(block)) == len(block) - 1),
+            table.load_extras(rows),
+            {EPISODE: name if is_plain else str(name)},
         )
 
-    def load_rewards(self, index: int) -> AnyArray:
+    def load_rewards(index: int) -> AnyArray:
         """The rewards of one episode; its outcome counts as delivered at the last step."""
-        if self._outcomes is None:
-            return np.asarray(self._table.numbers["rewards"][self._find_rows(index)])
-        rewards = np.zeros(int(self._starts[index + 1] - self._starts[index]))
-        rewards[-1] = self._outcomes[index]
+        if outcomes is None:
+            return np.asarray(table.numbers["rewards"][find_rows(index)])
+        rewards = np.zeros(int(starts[index + 1] - starts[index]))
+        rewards[-1] = outcomes[index]
         return rewards
+
+    return Recording(source.layout, header, np.diff(starts), load, load_rewards, oddities)
 
 
 def _as_choice(action: Input, values: AnyArray) -> Input:
@@ -401,14 +376,20 @@ def _as_choice(action: Input, values: AnyArray) -> Input:
     count = int(column.max()) + 1
     if column.min() < 0 or count > MOST_CHOICES or np.mod(column, 1).any():
         return action
-    return Input(action.name, NUMBER, labels=[str(choice) for choice in range(count)])
+    return Input(action.name, NUMBER, [str(choice) for choice in range(count)])
 
 
 def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _Gathered:
     """Read all rows."""
     step, kind = columns.step, NUMBER
     if step is not None:
-        kind = _find_step_kind(step, source)
+        kind = source.kinds[step]
+        if kind not in (NUMBER, TIME, TEXT):
+            raise DataError(
+                f"expected numbers or times for the order of steps, got a {kind}",
+                field=f"column {step}",
+            )
+        kind = NUMBER if kind == NUMBER else TIME  # text must be times
     roles = ("rewards", "returns", "terminated", "truncated", "truth")
     used = {role: name for role in roles if (name := getattr(columns, role)) is not None}
     known: dict[Any, int] = {}
@@ -416,16 +397,17 @@ def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _
     gaps, row = Gaps(), source.first_row
     with _Rows() as rows:
         for block in source.blocks(columns.list_used(), (columns.episode,)):
-            names = block[columns.episode]
-            rows.add("codes", _number_episodes(names, known, gaps, columns.episode, row))
+            rows.add("codes", _number_episodes(block[columns.episode], known, gaps, row))
             parts = [one.encode(block[one.name], gaps, row) for one in inputs]
             rows.add("values", np.concatenate(parts, axis=1))
             if step is not None:
-                rows.add("steps", _read_steps(block[step], kind, gaps, row))
+                steps: AnyArray = (as_times if kind == TIME else as_numbers)(block[step], row)
+                is_empty = np.isnat(steps) if kind == TIME else np.isnan(steps)
+                gaps.add(np.flatnonzero(is_empty), step, row)
+                rows.add("steps", steps)
                 styles |= find_styles(block[step].unique()) if kind == TIME else set()
             for role, name in used.items():
-                parse = as_outcomes if role == "returns" else as_numbers
-                read = parse(block[name], name, row)
+                read = (as_outcomes if role == "returns" else as_numbers)(block[name], row)
                 if role != "returns":  # an outcome may stand in one row of its episode only
                     gaps.add(np.flatnonzero(np.isnan(read)), name, row)
                 rows.add(role, read)
@@ -434,35 +416,20 @@ def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _
             raise DataError("has no rows")
         gaps.check()
         arrays = rows.finish()
-    return _Gathered(
-        arrays.pop("values"),
-        arrays.pop("codes"),
-        list(known),
-        arrays.pop("steps", None),
-        choose_step_type(styles) if kind == TIME else "",
-        arrays,
-    )
-
-
-def _find_step_kind(name: str, source: TableSource) -> str:
-    """Whether steps are numbers or times. Text must be times."""
-    kind = source.kinds[name]
-    if kind not in (NUMBER, TIME, TEXT):
-        raise DataError(
-            f"expected numbers or times for the order of steps, got a {kind}",
-            field=f"column {name}",
-        )
-    return NUMBER if kind == NUMBER else TIME
+    values, codes, found = arrays.pop("values"), arrays.pop("codes"), arrays.pop("steps", None)
+    step_type = choose_step_type(styles) if kind == TIME else ""
+    return _Gathered(values, codes, list(known), found, step_type, arrays)
 
 
 def _number_episodes(
-    values: pl.Series, known: dict[Any, int], gaps: Gaps, name: str, first_row: int
+    values: pl.Series, known: dict[Any, int], gaps: Gaps, first_row: int
 ) -> NDArray[np.int64]:
     """The number of each row's episode; new episodes get the next numbers."""
+    name = values.name
     if values.dtype in (pl.List, pl.Array):
         raise DataError("expected one name or number per row", field=f"column {name}")
     if values.dtype in (pl.Date, pl.Datetime):
-        moments = as_times(values, name, first_row).astype(str)
+        moments = as_times(values, first_row).astype(str)
         values = pl.Series(name, [None if one == "NaT" else one for one in moments], pl.String)
     if values.dtype == pl.Object:
         gaps.add([row for row, one in enumerate(values) if is_missing(one)], name, first_row)
@@ -482,13 +449,6 @@ def _as_label(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _read_steps(values: pl.Series, kind: str, gaps: Gaps, first_row: int) -> AnyArray:
-    steps: AnyArray = (as_times if kind == TIME else as_numbers)(values, values.name, first_row)
-    gaps.add(np.flatnonzero(np.isnat(steps) if kind == TIME else np.isnan(steps)), values.name,
-             first_row)  # fmt: skip
-    return steps
-
-
 def _sort(
     table: _Gathered, columns: Columns, first_row: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -500,8 +460,7 @@ def _sort(
     is_sorted = bool((codes[1:] >= codes[:-1]).all())
     if is_sorted and (steps is None or bool((~same | (steps[1:] > steps[:-1])).all())):
         return None, starts
-    keys = (codes,) if steps is None else (steps, codes)
-    order = np.lexsort(keys)
+    order = np.lexsort((codes,) if steps is None else (steps, codes))
     if steps is not None:
         ordered = steps[order]
         twins = np.flatnonzero(
@@ -509,16 +468,14 @@ def _sort(
         )
         if twins.size:
             one, other = sorted(int(row) for row in order[twins[0] : twins[0] + 2])
+            step = ordered[twins[0]]
+            shown = name_label(step.item()) if step.dtype.kind == "f" else str(step)
             raise DataError(
-                f"episode {table.names[codes[one]]} has step {_show_step(ordered[twins[0]])} twice,"
-                f" in rows {first_row + one:,} and {first_row + other:,}",
+                f"episode {table.names[codes[one]]} has step {shown} twice, in rows "
+                f"{first_row + one:,} and {first_row + other:,}",
                 field=f"column {columns.step}",
             )
     return order, starts
-
-
-def _show_step(step: Any) -> str:
-    return name_label(step.item()) if step.dtype.kind == "f" else str(step)
 
 
 def _find_outcomes(
@@ -544,10 +501,9 @@ def _find_outcomes(
     low = np.fmin.reduceat(values, starts[:-1])
     high = np.fmax.reduceat(values, starts[:-1])
     field = f"column {columns.returns}"
-    missing = np.flatnonzero(np.isnan(low))
-    if missing.size:
+    if (missing := np.flatnonzero(np.isnan(low))).size:
         lacking = [table.names[index] for index in missing]
-        raise refuse_missing(lacking, len(table.names)).at(field=field)
+        raise _refuse_missing(lacking, len(table.names)).at(field=field)
     unequal = np.flatnonzero(low != high)
     if unequal.size and not is_flag:
         at = unequal[0]
@@ -557,53 +513,6 @@ def _find_outcomes(
             field=field,
         )
     return high
-
-
-def _find_oddities(
-    table: _Gathered, columns: Columns, order: NDArray[np.int64] | None
-) -> list[str]:
-    if order is not None and columns.step is None:
-        jump = np.flatnonzero(np.diff(table.codes) < 0)[0]
-        name = table.names[table.codes[jump + 1]]
-        return [
-            f"episode {name} stands in several places of the table: its rows were joined in the "
-            "order of the table"
-        ]
-    return []
-
-
-def _load_ends(table: _Gathered, rows: Any, last: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Terminations and truncations; an episode that says neither was cut off at its last row."""
-    terminated = _load_flags(table, "terminated", rows, last)
-    truncated = _load_flags(table, "truncated", rows, last)
-    if not terminated.any() and "truncated" not in table.numbers:
-        truncated = last
-    return terminated, truncated
-
-
-def _load_flags(table: _Gathered, role: str, rows: Any, last: AnyArray) -> AnyArray:
-    if role not in table.numbers:
-        return np.zeros(len(last), np.bool_)
-    flags = np.asarray(table.numbers[role][rows])
-    # A flag in all rows is about the episode, and so about its end.
-    return last if len(flags) > 1 and (flags == 1).all() else flags
-
-
-def _load_extras(table: _Gathered, rows: Any) -> dict[str, AnyArray]:
-    extras = {}
-    if table.steps is not None:
-        steps = table.steps[rows]
-        whole = steps.dtype.kind == "M" or not np.mod(steps, 1).any()
-        extras[STEP] = steps.astype(np.int64) if whole else steps
-    if not isinstance(rows, slice):
-        extras[ROW] = np.asarray(rows, np.int64)
-    if "truth" in table.numbers:
-        extras[TRUTH] = np.asarray(table.numbers["truth"][rows])
-    return extras
-
-
-def _as_attribute(name: Any) -> int | float | str:
-    return name if isinstance(name, int | float | str) and not isinstance(name, bool) else str(name)
 
 
 MOST_LABELS = 100
@@ -618,12 +527,11 @@ class Gaps:
     count: int = 0
     shown: list[str] = field(default_factory=list)
 
-    def add(self, rows: Iterable[int], name: str, first_row: int) -> None:
+    def add(self, rows: Sequence[int] | NDArray[np.int64], name: str, first_row: int) -> None:
         """Note empty cells of a column."""
-        for row in rows:
-            self.count += 1
-            if len(self.shown) < SHOWN:
-                self.shown.append(f"row {first_row + int(row):,} of {name}")
+        self.count += len(rows)
+        few = rows[: SHOWN - len(self.shown)]
+        self.shown += [f"row {first_row + int(row):,} of {name}" for row in few]
 
     def check(self) -> None:
         """Refuse the table if there are any."""
@@ -635,6 +543,12 @@ class Gaps:
             )
 
 
+def name_label(value: Any) -> str:
+    """A category as text: 3 for 3.0."""
+    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value) if is_whole else value)
+
+
 class Input:
     """One column, block by block."""
 
@@ -642,7 +556,6 @@ class Input:
         self,
         name: str,
         kind: str,
-        *,
         labels: Sequence[str] | None = None,
         is_category: bool = False,
         entries: Sequence[str] | None = None,
@@ -657,9 +570,8 @@ class Input:
         self.name, self.kind, self._entries, self._embedder = name, kind, entries, embedder
         self._fixed = labels is not None
         self._may_have_strays = kind == TEXT and not is_category and not self._fixed
-        is_category = is_category or self._fixed or kind == TEXT
         self._codes: dict[str, int] | None = None
-        if is_category:
+        if is_category or self._fixed or kind == TEXT:
             self._codes = {label: code for code, label in enumerate(labels or ())}
         self.width = 1
 
@@ -671,8 +583,8 @@ class Input:
             return self._encode_labels(values, self._codes, gaps, first_row)[:, None]
         if self.kind == VECTOR:
             if self._embedder is not None:
-                values = embed(values, self._embedder, self.name, first_row)
-            numbers = as_vectors(values, self.name, first_row)
+                values = embed(values, self._embedder, first_row)
+            numbers = as_vectors(values, first_row)
             if self.width not in (1, numbers.shape[1]):
                 raise DataError(
                     f"{numbers.shape[1]} numbers, the rows before have {self.width}",
@@ -680,7 +592,7 @@ class Input:
                 )
             self.width = numbers.shape[1]
         else:
-            numbers = as_numbers(values, self.name, first_row)[:, None]
+            numbers = as_numbers(values, first_row)[:, None]
         # nan fails the comparison, too.
         wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST).all(axis=1))
         if wrong.size:
@@ -688,10 +600,8 @@ class Input:
             gaps.add(wrong[empty], self.name, first_row)
             if not empty.all():
                 row = int(wrong[~empty][0])
-                raise DataError(
-                    f"row {first_row + row:,}: {np.abs(numbers[row]).max():.4g} is too large",
-                    field=f"column {self.name}",
-                )
+                largest = np.abs(numbers[row]).max()
+                raise refuse_cell(self.name, first_row + row, f"{largest:.4g} is too large")
             numbers = np.nan_to_num(numbers)
         return numbers.astype(np.float32)
 
@@ -701,23 +611,18 @@ class Input:
         texts = read_texts(values)
         filled = texts.drop_nulls().unique(maintain_order=True)
         if len(filled) and all(map(is_foreign_date, filled)):
-            row = first_row + int(texts.is_not_null().arg_max() or 0)
-            raise DataError(
-                f"row {row:,}: {filled[0][:40]!r} is a time in a form that is not read: {TO_ISO}, "
-                f"or leave the column out (--columns ignored={self.name})",
-                field=f"column {self.name}",
-            )
-        place, why = find_stray(texts, FEW_STRAYS), "is not a number, as other rows are: correct it"
-        if place is None:
-            place, why = find_unread(texts), "is a number in a form that is not read: write numbers"
-            why += " like 1234.5"
-        if place is None:
-            return
-        raise DataError(
-            f"row {first_row + place:,}: {texts[place][:40]!r} {why}, or read all rows "
-            f"as categories (--columns categories={self.name}, or categories= in Python)",
-            field=f"column {self.name}",
-        )
+            place: int | None = texts.is_not_null().arg_max() or 0
+            why = f"is a time in a form that is not read: {TO_ISO}, or leave the column out "
+            why += f"(--columns ignored={self.name})"
+        else:
+            place, why = find_stray(texts), "is not a number, as other rows are: correct it"
+            if place is None:
+                place, why = find_unread(texts), "is a number in a form that is not read: write "
+                why += "numbers like 1234.5"
+            why += ", or read all rows as categories "
+            why += f"(--columns categories={self.name}, or categories= in Python)"
+        if place is not None:
+            raise refuse_cell(self.name, first_row + place, f"{texts[place][:40]!r} {why}")
 
     def _encode_labels(
         self, values: pl.Series, codes: dict[str, int], gaps: Gaps, first_row: int
@@ -728,33 +633,37 @@ class Input:
         labels = values.cast(pl.String)
         gaps.add(np.flatnonzero(labels.is_null()), self.name, first_row)
         for label in labels.drop_nulls().unique(maintain_order=True):
-            if label not in codes:
-                row = first_row + int((labels == label).arg_max() or 0)
-                self._add_label(label, codes, row)
+            if label in codes:
+                continue
+            row = first_row + int((labels == label).arg_max() or 0)
+            if self._fixed:
+                known = ", ".join(list(codes)[:10])
+                raise refuse_cell(
+                    self.name, row, f"{label!r} is not among the known categories: {known}"
+                )
+            if len(codes) == MOST_LABELS:
+                raise refuse_cell(
+                    self.name,
+                    row,
+                    f"more than {MOST_LABELS} different texts, such as {label!r:.40}, are no "
+                    "categories: leave the column out, or turn it into numbers like 1234.5, "
+                    "without units. --embed NAME takes lists of numbers",
+                )
+            codes[label] = len(codes)
         return labels.replace_strict(codes, default=0, return_dtype=pl.Float32).to_numpy()
-
-    def _add_label(self, label: str, codes: dict[str, int], row: int) -> None:
-        if self._fixed:
-            known = ", ".join(list(codes)[:10])
-            raise DataError(
-                f"row {row:,}: {label!r} is not among the known categories: {known}",
-                field=f"column {self.name}",
-            )
-        if len(codes) == MOST_LABELS:
-            raise DataError(
-                f"row {row:,}: more than {MOST_LABELS} different texts, such as {label!r:.40}, are "
-                "no categories: leave the column out, or turn it into numbers like 1234.5, without "
-                "units. --embed NAME takes lists of numbers",
-                field=f"column {self.name}",
-            )
-        codes[label] = len(codes)
 
     @property
     def labels(self) -> list[str] | None:
-        """The categories in the order of their columns, None for numbers."""
+        """The categories in the order of their columns, None for numbers: numbers are ordered by
+        their size, texts by the alphabet."""
         if self._codes is None:
             return None
-        return list(self._codes) if self._fixed else sort_labels(self._codes)
+        if self._fixed:
+            return list(self._codes)
+        try:
+            return sorted(self._codes, key=float)
+        except ValueError:
+            return sorted(self._codes)
 
     def name_columns(self) -> list[str]:
         """A name for each column that this input fills: speed, weather=rain, state[0]."""
@@ -767,46 +676,29 @@ class Input:
             return [f"{self.name}.{entry}" for entry in self._entries]
         return [f"{self.name}[{entry}]" for entry in range(self.width)]
 
-    def order_codes(self) -> NDArray[np.int64] | None:
-        """Return the place of each code among the sorted labels, or None for numbers."""
+    @cached_property
+    def places(self) -> NDArray[np.int64] | None:
+        """The place of each code among the labels, or None for numbers. All rows have been read."""
         if self._codes is None:
             return None
         places = {label: place for place, label in enumerate(self.labels or ())}
         return np.array([places[label] for label in self._codes], np.int64)
 
 
-def name_label(value: Any) -> str:
-    """A category as text: 3 for 3.0."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Labels in order: numbers by their size, texts by the alphabet."""
-    found = list(labels)
-    try:
-        return sorted(found, key=float)
-    except ValueError:
-        return sorted(found)
-
-
-def expand(block: SingleArray, inputs: Sequence[Input],
-           orders: Mapping[str, NDArray[np.int64]]) -> SingleArray:  # fmt: skip
+def expand(block: SingleArray, inputs: Sequence[Input]) -> SingleArray:
     """Stored columns with every category as one-hot."""
-    if not orders:
+    if all(one.places is None for one in inputs):
         return block
     parts, start = [], 0
     for one in inputs:
         columns = block[:, start : start + one.width]
         start += one.width
-        if one.name in orders:
-            places = orders[one.name]
-            code = np.zeros((len(block), len(places)), np.float32)
-            code[np.arange(len(block)), places[columns[:, 0].astype(np.int64)]] = 1.0
-            columns = code
+        if one.places is not None:
+            places = one.places[columns[:, 0].astype(np.int64)]
+            columns = np.zeros((len(block), len(one.places)), np.float32)
+            columns[np.arange(len(block)), places] = 1.0
         parts.append(columns)
-    return np.concatenate(parts, axis=1) if parts else block
+    return np.concatenate(parts, axis=1)
 
 
 SUCCESS = (
@@ -814,7 +706,6 @@ SUCCESS = (
     "numbers like 1234.5"
 )
 """What to do about outcomes such as renewed and cancelled."""
-_SHOWN = 5
 
 
 class OutcomeTable(dict[str, float]):
@@ -827,9 +718,7 @@ class OutcomeTable(dict[str, float]):
         self.empty_rows: dict[str, int] = {}
 
 
-def read_outcomes(
-    path: Path, episode: str | None = None, outcome: str | None = None
-) -> OutcomeTable:
+def read_outcomes(path: Path, episode: str | None, outcome: str | None) -> OutcomeTable:
     """The outcome of each episode by its name, from a file; see `gather_outcomes`."""
     with _open_small_table(path) as source:
         outcomes = gather_outcomes(source, episode, outcome)
@@ -838,7 +727,7 @@ def read_outcomes(
 
 
 def gather_outcomes(
-    source: TableSource, episode: str | None = None, outcome: str | None = None
+    source: TableSource, episode: str | None, outcome: str | None = None
 ) -> OutcomeTable:
     """The outcome of each episode by its name.
 
@@ -853,7 +742,7 @@ def gather_outcomes(
     column = _find_outcome(source, first, outcome)
     outcomes, row = OutcomeTable(column), source.first_row
     for block in source.blocks([first, column], [first]):
-        values = as_outcomes(block[column], column, row)
+        values = as_outcomes(block[column], row)
         for place, (name, value) in enumerate(zip(block[first], values.tolist(), strict=True), row):
             if is_missing(name):
                 raise DataError(f"row {place:,} is empty", field=f"column {first}")
@@ -869,13 +758,11 @@ def gather_outcomes(
 @contextmanager
 def _open_small_table(path: Path) -> Iterator[TableSource]:
     """A table of outcomes or preferences."""
-    try:
+    with located(file=path):
         if path.suffix.lower() not in (".csv", ".tsv", ".xlsx", ".parquet", ".pq"):
             raise DataError("expected a .csv, .tsv, .xlsx or .parquet file")
         with open_file(path) as source:
             yield source
-    except DataError as error:
-        raise error.at(file=path) from None
 
 
 def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
@@ -902,12 +789,12 @@ def _find_outcome(source: TableSource, episode: str, wanted: str | None) -> str:
     return (found or usable)[0]
 
 
-def as_outcomes(values: pl.Series, name: str, first_row: int) -> NDArray[np.float64]:
+def as_outcomes(values: pl.Series, first_row: int) -> NDArray[np.float64]:
     """A column of outcomes as numbers; other texts than yes and no are refused."""
     try:
-        return as_numbers(values, name, first_row)
+        return as_numbers(values, first_row)
     except DataError as error:
-        if find_stray(read_texts(values), FEW_STRAYS) is not None:
+        if find_stray(read_texts(values)) is not None:
             raise
         raise DataError(f"{error.reason}; {SUCCESS}", field=error.field) from None
 
@@ -921,20 +808,17 @@ def look_up(names: Sequence[Any], returns: Mapping[Any, Any]) -> NDArray[np.floa
         return outcomes
     file, field, rows = "returns", None, {}
     if isinstance(returns, OutcomeTable):
-        file, field, rows = (
-            str(returns.file or file),
-            f"column {returns.column}",
-            returns.empty_rows,
-        )
+        file, field = str(returns.file or file), f"column {returns.column}"
+        rows = returns.empty_rows
     if not any(name_label(name) in {**by_text, **rows} for name in names):
         raise DataError(
             f"none of {len(names):,} episodes has an outcome: episodes are called "
-            f"{_list_names(names)}, and outcomes are for {_list_names(list(by_text))}; call them "
-            "the same (in Python, make the episodes the index of a Series: "
+            f"{_list_names(names)}, and outcomes are for {_list_names(list(by_text)) or 'none'}; "
+            "call them the same (in Python, make the episodes the index of a Series: "
             'bills.set_index("trip").fuel)',
             file=file,
         )
-    raise refuse_missing(missing, len(names), rows).at(file=file, field=field)
+    raise _refuse_missing(missing, len(names), rows).at(file=file, field=field)
 
 
 def _as_outcome(name: Any, value: Any) -> float:
@@ -948,25 +832,22 @@ def _as_outcome(name: Any, value: Any) -> float:
         ) from None
 
 
-def refuse_missing(
+def _refuse_missing(
     missing: Sequence[Any], total: int, rows: Mapping[str, int] | None = None
 ) -> DataError:
     """The line that says which episodes have no outcome. `rows` are the empty rows of some."""
-    labels, rows = [name_label(name) for name in missing[:_SHOWN]], rows or {}
-    shown = [f"{one} (row {rows[one]:,} is empty)" if one in rows else one for one in labels]
-    have = "has" if len(missing) == 1 else "have"
+    have, empty = "has" if len(missing) == 1 else "have", rows or {}
     return DataError(
-        f"{len(missing):,} of {total:,} episodes {have} no outcome: {', '.join(shown)}"
-        f"{_tell_more(missing)}; add them, or leave out all rows of these episodes"
+        f"{len(missing):,} of {total:,} episodes {have} no outcome: {_list_names(missing, empty)}; "
+        "add them, or leave out all rows of these episodes"
     )
 
 
-def _list_names(names: Sequence[Any]) -> str:
-    return ", ".join(map(name_label, names[:_SHOWN])) + _tell_more(names) or "none"
-
-
-def _tell_more(names: Sequence[Any]) -> str:
-    return f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+def _list_names(names: Sequence[Any], rows: Mapping[str, int] | None = None) -> str:
+    labels = [name_label(name) for name in names[:SHOWN]]
+    empty = {one: f" (row {rows[one]:,} is empty)" for one in labels if rows and one in rows}
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(one + empty.get(one, "") for one in labels) + more
 
 
 _SIDES = ("first", "second")
@@ -1010,10 +891,10 @@ def _read_pairs(source: TableSource, episodes: EpisodeSet) -> Preferences:
         for name, column in wanted.items():
             columns[name] += _read_column(name, block[column], row, places)
         row += len(block)
-    count = len(columns["preferred"])
-    if not count:
+    pairs = len(columns["preferred"])
+    if not pairs:
         raise DataError("no pairs: the table has no rows")
-    spans = {name: columns.get(name, [usual] * count) for name, usual in _SPANS.items()}
+    spans = {name: columns.get(name, [usual] * pairs) for name, usual in _SPANS.items()}
     first, second = (
         np.array([columns[side], spans[f"{side}_start"], spans[f"{side}_stop"]], np.int64).T
         for side in _SIDES
@@ -1023,30 +904,26 @@ def _read_pairs(source: TableSource, episodes: EpisodeSet) -> Preferences:
 
 def _name_episodes(episodes: EpisodeSet) -> dict[str, int]:
     """The index of each episode by its name."""
-    if episodes.provenance is None:
-        return {str(index): index for index in range(len(episodes))}
-    labels = (episode.label for episode in episodes)
-    return {
-        str(index) if label is None else name_label(label): index
-        for index, label in enumerate(labels)
-    }
+    labels: list[Any] = [None] * len(episodes)
+    if episodes.provenance is not None:
+        labels = [episode.label for episode in episodes]
+    return {str(k) if label is None else name_label(label): k for k, label in enumerate(labels)}
 
 
 def _read_column(
     name: str, values: pl.Series, first_row: int, places: Mapping[str, int]
 ) -> list[Any]:
+    rows = enumerate(values, first_row)
     if name == "preferred":
-        return [_read_answer(value, first_row + k) for k, value in enumerate(values)]
+        return [_read_answer(value, row) for row, value in rows]
     if name in _SIDES:
-        return [_find_place(value, first_row + k, name, places) for k, value in enumerate(values)]
-    numbers = as_numbers(values, name, first_row)
+        return [_find_place(value, row, name, places) for row, value in rows]
+    numbers = as_numbers(values.alias(name), first_row)
     is_whole = np.isfinite(numbers) & (np.round(numbers) == numbers)
     wrong = np.flatnonzero(~is_whole & ~np.isnan(numbers))
     if wrong.size:
-        raise DataError(
-            f"row {first_row + wrong[0]:,}: expected a whole number, got {numbers[wrong[0]]:.4g}",
-            field=f"column {name}",
-        )
+        got = f"expected a whole number, got {numbers[wrong[0]]:.4g}"
+        raise refuse_cell(name, first_row + wrong[0], got)
     return [_SPANS[name] if np.isnan(number) else int(number) for number in numbers]
 
 
@@ -1059,10 +936,8 @@ def _read_answer(value: Any, row: int) -> float:
     except (TypeError, ValueError):
         number = np.nan
     if not 0 <= number <= 1:
-        raise DataError(
-            f"row {row:,}: expected 1 or first, 0 or second, 0.5 or both, got {value!s:.40}",
-            field="column preferred",
-        )
+        wanted = f"expected 1 or first, 0 or second, 0.5 or both, got {value!s:.40}"
+        raise refuse_cell("preferred", row, wanted)
     return number
 
 
@@ -1071,5 +946,5 @@ def _find_place(value: Any, row: int, column: str, places: Mapping[str, int]) ->
         raise DataError(f"row {row:,} is empty", field=f"column {column}")
     place = places.get(name_label(value))
     if place is None:
-        raise DataError(f"row {row:,}: there is no episode {value!s:.40}", field=f"column {column}")
+        raise refuse_cell(column, row, f"there is no episode {value!s:.40}")
     return place

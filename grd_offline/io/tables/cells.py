@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -69,6 +70,11 @@ def as_series(name: str, column: Any, *, is_raw: bool = False) -> pl.Series:
         return pl.Series(name, cells, pl.Object)
 
 
+def refuse_cell(column: str, row: int, reason: str) -> DataError:
+    """The line about one cell."""
+    return DataError(f"row {row:,}: {reason}", field=f"column {column}")
+
+
 def find_kind(values: pl.Series) -> str:
     """The kind of a column, from its type, or from all of its texts."""
     kind = find_type_kind(values.dtype)
@@ -126,7 +132,7 @@ def read_flags(values: pl.Series) -> pl.Series | None:
     return flags if flags.null_count() == values.null_count() else None
 
 
-def as_numbers(values: pl.Series, name: str, first_row: int) -> NDArray[np.float64]:
+def as_numbers(values: pl.Series, first_row: int) -> NDArray[np.float64]:
     """A column as float64, with nan where it is empty; anything but numbers is refused."""
     flags = read_flags(values) if values.dtype == pl.String else None
     if flags is not None or values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null):
@@ -141,33 +147,37 @@ def as_numbers(values: pl.Series, name: str, first_row: int) -> NDArray[np.float
         except (TypeError, ValueError):
             if value is None:
                 continue
-            stray = find_stray(read_texts(values), FEW_STRAYS)
+            stray = find_stray(read_texts(values))
             place = place if stray is None else stray
-            raise DataError(
-                f"row {first_row + place:,}: {str(values[place])[:40]!r} is not a number",
-                field=f"column {name}",
-            ) from None
+            shown = f"{str(values[place])[:40]!r} is not a number"
+            raise refuse_cell(values.name, first_row + place, shown) from None
     return found
 
 
-def as_times(values: pl.Series, name: str, first_row: int) -> NDArray[np.datetime64]:
+def as_times(values: pl.Series, first_row: int) -> NDArray[np.datetime64]:
     """A column of timestamps, or of texts that are times, in microseconds of UTC."""
     if values.dtype in (pl.Date, pl.Datetime):
         return values.cast(pl.Datetime("us")).to_physical().cast(pl.Datetime("us")).to_numpy()
     if values.dtype == pl.Object:
-        values = pl.Series([None if is_missing(v) else str(v) for v in values], dtype=pl.String)
-    if (stray := find_stray(read_texts(values), FEW_STRAYS)) is not None:
-        raise DataError(
-            f"row {first_row + stray:,}: {str(values[stray])[:40]!r} is not a number, as other "
-            "rows are",
-            field=f"column {name}",
-        )
-    texts = values.to_list()
-    times = [None if v is None else parse_time(v, name, first_row + k) for k, v in enumerate(texts)]
-    return np.array(times, "datetime64[us]")
+        texts = [None if is_missing(value) else str(value) for value in values]
+        values = pl.Series(values.name, texts, pl.String)
+    if (stray := find_stray(read_texts(values))) is not None:
+        shown = f"{str(values[stray])[:40]!r} is not a number, as other rows are"
+        raise refuse_cell(values.name, first_row + stray, shown)
+    times: list[datetime | None] = []
+    for row, text in enumerate(values, first_row):
+        try:
+            moment = None if text is None else datetime.fromisoformat(text.strip())
+        except ValueError:
+            shown = f"{text[:40]!r} is not a time that is read: {TO_ISO}, or number the steps"
+            raise refuse_cell(values.name, row, shown) from None
+        if moment is not None and moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+        times.append(moment)
+    return np.array(times, MOMENTS)
 
 
-def as_vectors(values: pl.Series, name: str, first_row: int) -> NDArray[np.float64]:
+def as_vectors(values: pl.Series, first_row: int) -> NDArray[np.float64]:
     """A column of vectors as (row, entry); vectors of unequal lengths are refused."""
     if isinstance(values.dtype, pl.Array):
         values = values.arr.to_list()
@@ -176,50 +186,35 @@ def as_vectors(values: pl.Series, name: str, first_row: int) -> NDArray[np.float
         if not values.has_nulls() and widths[0] and widths.n_unique() == 1:
             flat = values.explode().cast(pl.Float64).fill_null(np.nan).to_numpy()
             return flat.reshape(len(values), widths[0])
-    cells, width = values.to_list(), None
-    for index, cell in enumerate(cells):
-        if isinstance(cell, str):
-            cell = cells[index] = _parse_list(cell)
-        place = f"row {first_row + index:,}"
+    name, vectors = values.name, list[NDArray[np.float64]]()
+    for row, cell in enumerate(values.to_list(), first_row):
+        if isinstance(cell, str):  # a list may stand there as JSON
+            with suppress(ValueError, RecursionError):
+                cell = json.loads(cell)
         if not isinstance(cell, list | tuple | np.ndarray):
-            raise DataError(
-                f"{place}: expected a list of numbers, got {cell!r:.40}", field=f"column {name}"
-            )
+            raise refuse_cell(name, row, f"expected a list of numbers, got {cell!r:.40}")
         try:
-            cells[index] = np.asarray(cell, np.float64)
+            vectors.append(np.asarray(cell, np.float64))
         except (TypeError, ValueError):
             raise DataError("expected lists of numbers", field=f"column {name}") from None
-        if cells[index].ndim != 1:
-            raise refuse_image(name, cells[index].shape)
-        width = len(cell) if width is None else width
+        if vectors[-1].ndim != 1:
+            raise refuse_image(name, vectors[-1].shape)
+        width = len(vectors[0])
         if len(cell) != width:
-            raise DataError(
-                f"{place}: {len(cell)} numbers, the row before has {width}", field=f"column {name}"
-            )
-    return np.array(cells, np.float64).reshape(len(cells), width or 0)
+            raise refuse_cell(name, row, f"{len(cell)} numbers, the row before has {width}")
+    return np.array(vectors).reshape(len(vectors), len(vectors[0]) if vectors else 0)
 
 
-def _parse_list(text: str) -> Any:
-    """A list that stands as JSON in a cell; the text itself where it is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def embed(values: pl.Series, embedder: Embedder, name: str, first_row: int) -> pl.Series:
+def embed(values: pl.Series, embedder: Embedder, first_row: int) -> pl.Series:
     """Apply a function of the user to each cell of a column."""
     vectors = []
-    for index, value in enumerate(values):
+    for row, value in enumerate(values, first_row):
         try:
             vectors.append(np.asarray(embedder(value), np.float64))
         except Exception as error:
-            raise DataError(
-                f"row {first_row + index:,}: the function of embed failed: "
-                f"{type(error).__name__}: {error}",
-                field=f"column {name}",
-            ) from error
-    return pl.Series(name, vectors, pl.Object)
+            failure = f"the function of embed failed: {type(error).__name__}: {error}"
+            raise refuse_cell(values.name, row, failure) from error
+    return pl.Series(values.name, vectors, pl.Object)
 
 
 POINT, COMMA = ".", ","
@@ -283,11 +278,6 @@ def parse_numbers(cells: pl.Series, decimal: str = POINT) -> pl.Series:
     )
 
 
-def are_numbers(cells: pl.Series, decimal: str) -> bool:
-    """Whether all cells that are not null are numbers with this decimal mark."""
-    return parse_numbers(cells, decimal).null_count() == cells.null_count()
-
-
 def may_be_thousands(cells: pl.Series, decimal: str) -> bool:
     """Whether numbers with three decimals may as well be thousands.
 
@@ -313,15 +303,12 @@ def parse_name(text: str) -> int | float | str:
     return text
 
 
-def find_stray(cells: pl.Series, most: float) -> int | None:
-    """The place of the first text that is not a number, if nearly all cells are numbers.
-
-    `most` is the share of such texts up to which the others are numbers.
-    """
+def find_stray(cells: pl.Series) -> int | None:
+    """The place of the first text that is not a number, if nearly all cells are numbers."""
     if cells.str.contains(CODE).any():
         return None
     strays = cells.is_not_null() & _find_numbers(cells).not_()
-    is_few = 0 < strays.sum() <= most * (len(cells) - cells.null_count())
+    is_few = 0 < strays.sum() <= FEW_STRAYS * (len(cells) - cells.null_count())
     return strays.arg_max() if is_few else None
 
 
@@ -362,18 +349,6 @@ def is_time(text: str) -> bool:
 def is_foreign_date(text: str) -> bool:
     """Whether a text is a date in a form that is not read, such as 01.03.2024 8:51 or 3/1/24."""
     return _DATE.fullmatch(text.strip()) is not None and not is_time(text.strip())
-
-
-def parse_time(text: str, name: str, row: int) -> datetime:
-    """The moment of a text, in UTC where it has a time zone."""
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise DataError(
-            f"row {row:,}: {text[:40]!r} is not a time that is read: {TO_ISO}, or number the steps",
-            field=f"column {name}",
-        ) from None
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def find_styles(values: Iterable[Any]) -> set[str]:

@@ -50,7 +50,6 @@ from grd_offline.io.tables.cells import (
     MARKS,
     POINT,
     TableSource,
-    are_numbers,
     as_series,
     find_kind,
     find_type_kind,
@@ -547,7 +546,8 @@ def _list_decimals(cells: pl.Series, marks: Sequence[str]) -> list[str]:
     """The decimal marks with which all cells that are not empty are numbers."""
     if cells.str.contains(CODE).any():
         return []
-    return [mark for mark in marks if are_numbers(cells, mark)]
+    empty = cells.null_count()
+    return [mark for mark in marks if parse_numbers(cells, mark).null_count() == empty]
 
 
 def _find_text_kind(cells: pl.Series) -> str:
