@@ -40,7 +40,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.io.files.plain import open_regular, read_json
 from grd_offline.io.tables.cells import (
     BLOCK_ROWS,
@@ -59,6 +59,7 @@ from grd_offline.io.tables.cells import (
     parse_name,
     parse_numbers,
     read_flags,
+    refuse_cell,
 )
 from grd_offline.io.tables.columns import ENDINGS, FLAG, IMAGE, LEROBOT, NUMBER, TEXT, TIME, VECTOR
 from grd_offline.io.tables.results import list_names
@@ -75,7 +76,12 @@ def open_frame(frame: Any, raw: Collection[str] = ()) -> TableSource:
     The cells of columns that are `raw` stay as they are, for a function of the user.
     """
     if not isinstance(frame, Mapping) and not hasattr(frame, "columns"):
-        frame = _as_polars(frame)
+        if not hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "dtype"):  # so is a Series
+            raise DataError(
+                "expected a data frame, an Arrow table or a mapping of arrays, got "
+                f"{type(frame).__name__}"
+            )
+        frame = pl.DataFrame(frame)
     names = list_names(frame)
     labels: dict[str, list[str]] = {}
     columns: dict[str, pl.Series] = {}
@@ -98,15 +104,6 @@ def open_frame(frame: Any, raw: Collection[str] = ()) -> TableSource:
         yield from pl.DataFrame([columns[name] for name in wanted]).iter_slices(BLOCK_ROWS)
 
     return TableSource("table", kinds, blocks, labels=labels)
-
-
-def _as_polars(frame: Any) -> pl.DataFrame:
-    """An object that supports Arrow as a data frame."""
-    if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "dtype"):  # a Series has one
-        return pl.DataFrame(frame)
-    raise DataError(
-        f"expected a data frame, an Arrow table or a mapping of arrays, got {type(frame).__name__}"
-    )
 
 
 @contextmanager
@@ -204,10 +201,13 @@ _BOOKKEEPING = ("index", "task_index", "timestamp", "next.done")
 def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSource]:
     """The frames of a dataset."""
     info = read_json(folder / LEROBOT)
-    if not isinstance(info, dict) or not str(info.get("codebase_version", "")).startswith("v3"):
-        found = info.get("codebase_version") if isinstance(info, dict) else None
+    version, features = (
+        info.get(name) if isinstance(info, dict) else None
+        for name in ("codebase_version", "features")
+    )
+    if not str(version).startswith("v3"):
         raise DataError(
-            f"expected a LeRobot dataset of version 3, got {found!r}: convert it with LeRobot",
+            f"expected a LeRobot dataset of version 3, got {version!r}: convert it with LeRobot",
             file=folder / LEROBOT,
         )
     files = sorted((folder / "data").glob("chunk-*/file-*.parquet"))
@@ -219,31 +219,18 @@ def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSo
             for name, kind in source.kinds.items()
             if name not in _BOOKKEEPING and kind not in (TEXT, TIME)
         }
-        kinds |= dict.fromkeys(_find_images(info), IMAGE)
-        yield replace(source, kinds=kinds, entries=_find_entries(info))
-
-
-def _find_images(info: Mapping[str, Any]) -> list[str]:
-    """Names of the features that are images or videos."""
-    features = info.get("features")
-    return [
-        name
-        for name, feature in (features if isinstance(features, dict) else {}).items()
-        if isinstance(feature, dict) and feature.get("dtype") in ("image", "video")
-    ]
-
-
-def _find_entries(info: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Names of the entries of each vector, where they are given as a list."""
-    entries: dict[str, list[str]] = {}
-    features = info.get("features")
-    for name, feature in (features if isinstance(features, dict) else {}).items():
-        names = feature.get("names") if isinstance(feature, dict) else None
-        if isinstance(names, dict):  # {"motors": [...]}
-            names = next(iter(names.values()), None)
-        if isinstance(names, list) and all(isinstance(entry, str) for entry in names):
-            entries[name] = names
-    return entries
+        entries: dict[str, list[str]] = {}
+        for name, feature in features.items() if isinstance(features, dict) else ():
+            if not isinstance(feature, dict):
+                continue
+            if feature.get("dtype") in ("image", "video"):
+                kinds[name] = IMAGE
+            names = feature.get("names")
+            if isinstance(names, dict):  # {"motors": [...]}
+                names = next(iter(names.values()), None)
+            if isinstance(names, list) and all(isinstance(entry, str) for entry in names):
+                entries[name] = names
+        yield replace(source, kinds=kinds, entries=entries)
 
 
 def open_file(
@@ -276,6 +263,7 @@ FIRST_ROW = 2
 BLOCK_BYTES = 16 * 2**20
 LONGEST_ROW, LONGEST_CELL = 64 * 2**20, 2**17
 """Bytes that a row and a cell may have."""
+_MARKED = "[.,]"
 _QUOTED = re.compile(rb'(?:^|[\n,;\t|])"')
 _NEWLINE, _QUOTE = ord("\n"), ord('"')
 _OTHER_FILES = {
@@ -321,29 +309,23 @@ def open_csv(
             for name in wanted:
                 if name in doubtful and name not in named:
                     raise doubtful[name]
-            row = FIRST_ROW
-            block: pl.DataFrame | None = head
-            places = {name: names.index(name) for name in wanted}
-            while block is not None:
-                with _csv_errors(path):
+            row, places = FIRST_ROW, {name: names.index(name) for name in wanted}
+            with _csv_errors(path):
+                rest = (cells.read(data, row, places.values()) for data in lines)
+                for block in itertools.chain([head], rest):
                     found = []
                     for name, place in places.items():
-                        column = block[str(place)].alias(name)
-                        is_name = name in named and kinds[name] == NUMBER
-                        found.append(
-                            _as_names(column)
-                            if is_name
-                            else _read(column, kinds[name], row, decimals[place])
-                        )
-                    row += len(block)
+                        column, kind = block[str(place)].alias(name), kinds[name]
+                        is_name = name in named and kind == NUMBER
+                        read = partial(_read, kind=kind, row=row, decimal=decimals[place])
+                        found.append((_as_names if is_name else read)(column))
                     yield pl.DataFrame(found)
-                    data = next(lines, None)
-                    block = None if data is None else cells.read(data, row, places.values())
+                    row += len(block)
 
-        used = COMMA if COMMA in decimals else POINT
-        word = next(word for word, mark in MARKS.items() if mark == used)
-        is_open = separator != COMMA and any(_have_marks(column).any() for column in filled)
-        yield TableSource("csv", kinds, blocks, FIRST_ROW, decimal=word if is_open else None)
+        used = "comma" if COMMA in decimals else "point"
+        is_open = any(column.str.contains(_MARKED).any() for column in filled)
+        decimal = used if is_open and separator != COMMA else None
+        yield TableSource("csv", kinds, blocks, FIRST_ROW, decimal=decimal)
 
 
 @contextmanager
@@ -502,16 +484,16 @@ def _choose_decimals(
     """
     has_points, has_commas = [POINT] in possible, [COMMA] in possible
     asked = given or (None if has_points or has_commas else usual)
-    decimals: list[str | None] = []
-    for cells, marks in zip(columns, possible, strict=True):
+    may_have_commas = separator == ";" and not has_points
+
+    def prefer(cells: pl.Series) -> str:
         if asked is not None:
-            preferred = MARKS[asked]
-        elif has_commas or has_points or separator != ";":
-            preferred = COMMA if has_commas else POINT
-        else:
-            preferred = COMMA if cells.str.contains(COMMA, literal=True).any() else POINT
-        decimals.append(preferred if preferred in marks else next(iter(marks), None))
-    return decimals
+            return MARKS[asked]
+        has_comma = may_have_commas and cells.str.contains(COMMA, literal=True).any()
+        return COMMA if has_commas or has_comma else POINT
+
+    preferred = zip(map(prefer, columns), possible, strict=True)
+    return [mark if mark in marks else next(iter(marks), None) for mark, marks in preferred]
 
 
 def _find_doubtful(
@@ -526,20 +508,17 @@ def _find_doubtful(
     for name, cells, marks, decimal in zip(names, columns, possible, decimals, strict=True):
         if decimal is None:
             continue
-        marked = _have_marks(cells)
+        marked = cells.str.contains(_MARKED)
         if (is_mixed and len(marks) > 1 and marked.any()) or may_be_thousands(cells, decimal):
             place = marked.fill_null(False).arg_max() or 0
-            doubtful[name] = DataError(
-                f"row {FIRST_ROW + place:,}: {cells[place]!r} may have decimals, or be "
-                "more than a thousand: say what the decimal mark is (--columns decimal=point or "
-                "decimal=comma), or write numbers like 1234.5",
-                field=f"column {name}",
+            doubtful[name] = refuse_cell(
+                name,
+                FIRST_ROW + place,
+                f"{cells[place]!r} may have decimals, or be more than a thousand: say what the "
+                "decimal mark is (--columns decimal=point or decimal=comma), or write numbers "
+                "like 1234.5",
             )
     return doubtful
-
-
-def _have_marks(cells: pl.Series) -> pl.Series:
-    return cells.str.contains(r"[.,]")
 
 
 def _list_decimals(cells: pl.Series, marks: Sequence[str]) -> list[str]:
@@ -596,13 +575,12 @@ def _as_names(cells: pl.Series) -> pl.Series:
 
 
 def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
+    why = f"is not {expected}, as other rows are"
     if cell.startswith("="):
         why = "is a formula: save the table with its values"
     elif is_number(cell, POINT) or is_number(cell, COMMA):
         why = "has other marks than the numbers above it: write all of them like 1234.5"
-    else:
-        why = f"is not {expected}, as other rows are"
-    return DataError(f"row {row:,}: {cell[:40]!r} {why}", field=f"column {name}")
+    return refuse_cell(name, row, f"{cell[:40]!r} {why}")
 
 
 EPISODE, STEP, SCORE = "conversation", "turn", "score"
@@ -616,25 +594,20 @@ Row = dict[str, Any]
 @contextmanager
 def open_turns(path: Path) -> Iterator[TableSource]:
     """A file of JSON lines that is open for reading."""
-    with open_text(path) as file:
+    with located(file=path), open_text(path) as file:
         lines = _parse(file, path)
         first = next(lines, None)
         if first is None:
-            raise DataError("is empty: expected one JSON object per line", file=path)
+            raise DataError("is empty: expected one JSON object per line")
         head = first[0]
         kinds = {EPISODE: TEXT, STEP: NUMBER}
         kinds |= {SCORE: NUMBER} if SCORE in head else {}
-        kinds |= {
-            n: _find_value_kind(v) for n, v in head.items() if n not in (EPISODE, STEP, SCORE)
-        }
+        kinds |= {n: _find_value_kind(v) for n, v in head.items() if n not in (*kinds, SCORE)}
 
         def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
-            waiting: list[Row] = []
-            for rows in itertools.chain([first], lines, [None]):
-                waiting += rows or ()
-                if waiting and (rows is None or len(waiting) >= BLOCK_ROWS):
-                    yield pl.DataFrame([as_series(n, [row[n] for row in waiting]) for n in wanted])
-                    waiting = []
+            rows = itertools.chain.from_iterable(itertools.chain([first], lines))
+            while block := list(itertools.islice(rows, BLOCK_ROWS)):
+                yield pl.DataFrame([as_series(n, [row[n] for row in block]) for n in wanted])
 
         yield TableSource("jsonl", kinds, blocks)
 
@@ -648,20 +621,17 @@ def _parse(lines: Iterable[bytes], path: Path) -> Iterator[list[Row]]:
             continue
         try:
             rows = _read_line(json.loads(line), number)
+            names = names or set(rows[0])
+            for turn, row in enumerate(rows):
+                if set(row) != names:
+                    other = ", ".join(sorted(set(row) ^ names))
+                    raise DataError(f"turn {turn} differs from the first turn in {other}")
+            if rows[0][EPISODE] in ids:
+                raise DataError(f"id {rows[0][EPISODE]} is there twice")
         except DataError as error:
             raise DataError(f"line {number:,}: {error.reason}", file=path) from None
         except (ValueError, RecursionError):
             raise DataError(f"line {number:,} is not JSON", file=path) from None
-        names = names or set(rows[0])
-        for turn, row in enumerate(rows):
-            if set(row) != names:
-                other = ", ".join(sorted(set(row) ^ names))
-                raise DataError(
-                    f"line {number:,}: turn {turn} differs from the first turn in {other}",
-                    file=path,
-                )
-        if rows[0][EPISODE] in ids:
-            raise DataError(f"line {number:,}: id {rows[0][EPISODE]} is there twice", file=path)
         ids.add(rows[0][EPISODE])
         yield rows
 
