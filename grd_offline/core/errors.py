@@ -75,10 +75,7 @@ class DataError(ValueError):
 
 @contextmanager
 def located(
-    *,
-    file: str | PathLike[str] | None = None,
-    episode: int | None = None,
-    field: str | None = None,
+    *, file: str | PathLike[str] | None = None, episode: int | None = None, field: str | None = None
 ) -> Iterator[None]:
     """Errors that are raised inside say where they arose, as far as they did not know it."""
     try:

@@ -67,10 +67,7 @@ NEEDS = {
 """What each command needs besides `CORE`, whatever its options are."""
 PARTS = {
     "decompose": (("--fit masked-net, pair-net, paper; --method rrd, rrd-unbiased", "torch"),),
-    "report": (
-        ("--video", "gymnasium"),
-        ("pages that compare methods over seeds", "matplotlib"),
-    ),
+    "report": (("--video", "gymnasium"), ("pages that compare methods over seeds", "matplotlib")),
 }
 """Options of commands that need one more package."""
 _IMPORTED_AS = {"scikit-learn": "sklearn"}

@@ -227,10 +227,7 @@ def performance_profile(tasks: Tasks, thresholds: ArrayLike) -> Array:
 
 
 def profile_band(
-    tasks: Tasks,
-    thresholds: ArrayLike,
-    rng: np.random.Generator,
-    reference: Tasks | None = None,
+    tasks: Tasks, thresholds: ArrayLike, rng: np.random.Generator, reference: Tasks | None = None
 ) -> tuple[Array, Array]:
     """The lower and the upper end of the band around a performance profile; see
     `estimate_mean`."""

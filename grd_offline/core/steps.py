@@ -110,10 +110,7 @@ class StepBatch(Generic[Values]):
                 raise ValueError(f"{name}: missing, but this reward depends on them")
 
     def as_numbers(
-        self: StepBatch[AnyArray],
-        states: int,
-        actions: int,
-        dtype: DTypeLike | None = np.float32,
+        self: StepBatch[AnyArray], states: int, actions: int, dtype: DTypeLike | None = np.float32
     ) -> StepBatch[AnyArray]:
         """The steps as arrays of finite numbers; ValueError names the first that is not.
 

@@ -55,13 +55,7 @@ from grd_offline.io.formats.record import (
     column_names,
     flatten,
 )
-from grd_offline.io.tables.columns import (
-    Expected,
-    Given,
-    Outcomes,
-    has_table_ending,
-    is_table,
-)
+from grd_offline.io.tables.columns import Expected, Given, Outcomes, has_table_ending, is_table
 
 __all__ = [
     "Data", "Header", "Layout", "Leaf", "NewFile", "OpenFile", "Record", "Recording", "as_episode",
@@ -225,12 +219,7 @@ def read(
     return as_episodes(recording, path, delay=delay)
 
 
-def as_episodes(
-    recording: Recording,
-    path: Data,
-    *,
-    delay: int | str | None = None,
-) -> EpisodeSet:
+def as_episodes(recording: Recording, path: Data, *, delay: int | str | None = None) -> EpisodeSet:
     """The view of a recording as episodes, which is all that a fit gets to see."""
     _note_types(recording)
     header = recording.header

@@ -301,10 +301,7 @@ class _Gathered:
 
 
 def _build(
-    source: TableSource,
-    columns: Columns,
-    inputs: list[Input],
-    returns: Mapping[Any, float] | None,
+    source: TableSource, columns: Columns, inputs: list[Input], returns: Mapping[Any, float] | None
 ) -> Recording:
     """Read a table once, and give its episodes."""
     table = _gather(source, columns, inputs)
