@@ -47,23 +47,15 @@ OPTIONAL = {
     "ray": "--runner ray",
 }
 """What no install needs, and what it is for."""
-NEEDS = {
+_FREE = ("convert", "decompose", "doctor", "evaluate", "inspect", "relabel", "report", "sweep")
+NEEDS: dict[str, tuple[str, ...]] = {
     "collect": ("gymnasium",),
-    "compare": ("matplotlib",),
-    "convert": (),
-    "decompose": (),
-    "doctor": (),
-    "evaluate": (),
+    **dict.fromkeys(("compare", "plot"), ("matplotlib",)),
+    **dict.fromkeys(_FREE, ()),
     "export": ("torch",),
-    "inspect": (),
-    "judge": ("torch", "gymnasium"),
-    "plot": ("matplotlib",),
-    "relabel": (),
-    "report": (),
-    "sweep": (),
-    "train-offline": ("torch", "gymnasium"),
-    "train-online": ("torch", "gymnasium"),
+    **dict.fromkeys(("judge", "train-offline", "train-online"), ("torch", "gymnasium")),
 }
+NEEDS = dict(sorted(NEEDS.items()))
 """What each command needs besides `CORE`, whatever its options are."""
 PARTS = {
     "decompose": (("--fit masked-net, pair-net, paper; --method rrd, rrd-unbiased", "torch"),),

@@ -15,7 +15,7 @@ import numpy as np
 from grd_offline.core.episodes import LabelName
 from grd_offline.core.errors import DataError
 from grd_offline.core.typing import SingleArray
-from grd_offline.io.formats.record import Leaf, check_leaf
+from grd_offline.io.formats.record import Leaf
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -54,7 +54,7 @@ def list_observation_leaves(
     if not isinstance(space, spaces.Box | spaces.MultiBinary):
         reason = f"expected numbers (Box, Discrete, Dict of these), got {describe_space(space)}"
         raise DataError(reason, field="observations")
-    leaf = check_leaf(Leaf(path, space.shape, str(space.dtype)), "observations")
+    leaf = Leaf(path, space.shape, str(space.dtype)).check("observations")
     return [NestedLeaf(replace(leaf, dtype="float32"), keys)]
 
 

@@ -149,7 +149,11 @@ class OutputFile(io.FileIO):
         view, begin, done = memoryview(data).cast("B"), self.tell(), 0
         try:
             while self._failure is None and done < len(view):
-                done += _write_at(self._descriptor, view[done:], begin + done)
+                if hasattr(os, "pwrite"):
+                    done += os.pwrite(self._descriptor, view[done:], begin + done)
+                else:
+                    os.lseek(self._descriptor, begin + done, os.SEEK_SET)
+                    done += os.write(self._descriptor, view[done:])
         except OSError as failure:
             self._failure = failure
         self.seek(begin + len(view))
@@ -164,13 +168,6 @@ class OutputFile(io.FileIO):
         except OSError as failure:
             self._failure = failure
         return size
-
-
-def _write_at(descriptor: int, data: memoryview, place: int) -> int:
-    if hasattr(os, "pwrite"):
-        return os.pwrite(descriptor, data, place)
-    os.lseek(descriptor, place, os.SEEK_SET)
-    return os.write(descriptor, data)
 
 
 @contextmanager
@@ -387,8 +384,13 @@ def _staged(path: str | os.PathLike[str]) -> Iterator[tuple[Path, Path]]:
     """Where a path leads, and a name for its staging file or folder."""
     with storage_errors(path):
         destination = _find_destination(Path(path))
-        staging, lock = _stage(destination)
+        name = destination.name
+        if len(os.fsencode(name)) > 200:  # with what is added, file systems take 255 bytes
+            name = hashlib.sha256(os.fsencode(name)).hexdigest()
+        staging = destination.with_name(f".{name}.{secrets.token_hex(8)}.partial")
+        lock = take_lock(staging.with_suffix(LOCK_FILE))
         try:
+            _clear_leftovers(destination.parent, f".{name}.", staging)
             yield destination, staging
             _sync(destination.parent)
         except BaseException:
@@ -396,25 +398,6 @@ def _staged(path: str | os.PathLike[str]) -> Iterator[tuple[Path, Path]]:
             raise
         finally:
             lock.release()
-
-
-def _stage(destination: Path) -> tuple[Path, Lock]:
-    """A new name for a staging file or folder, and the lock that belongs to it."""
-    prefix = _staging_prefix(destination.name)
-    staging = destination.with_name(f"{prefix}{secrets.token_hex(8)}.partial")
-    lock = take_lock(staging.with_suffix(LOCK_FILE))
-    try:
-        _clear_leftovers(destination.parent, prefix, staging)
-    except BaseException:
-        lock.release()
-        raise
-    return staging, lock
-
-
-def _staging_prefix(name: str) -> str:
-    if len(os.fsencode(name)) > 200:  # with what is added, file systems take 255 bytes
-        name = hashlib.sha256(os.fsencode(name)).hexdigest()
-    return f".{name}."
 
 
 def _clear_leftovers(folder: Path, prefix: str, own: Path) -> None:

@@ -168,18 +168,14 @@ class Unpacker:
         rows = np.empty((max(0, stop - start), *self._shape[1:]), self._dtype.newbyteorder("="))
         if not rows.size:
             return rows
-        first = range(start - start % self._chunk[0], stop, self._chunk[0])
-        others = [
-            range(0, n, part) for n, part in zip(self._shape[1:], self._chunk[1:], strict=True)
-        ]
-        for offset in itertools.product(first, *others):
-            begin, end = max(start, offset[0]), min(stop, offset[0] + self._chunk[0])
-            there = [slice(begin - start, end - start)]
-            here = [slice(begin - offset[0], end - offset[0])]
-            for place, n, part in zip(offset[1:], self._shape[1:], self._chunk[1:], strict=True):
-                length = min(part, n - place)
-                there.append(slice(place, place + length))
-                here.append(slice(0, length))
+        ends = [(start, stop), *((0, n) for n in self._shape[1:])]
+        starts = (range(a - a % n, b, n) for (a, b), n in zip(ends, self._chunk, strict=True))
+        for offset in itertools.product(*starts):
+            there, here = [], []
+            for place, part, (low, high) in zip(offset, self._chunk, ends, strict=True):
+                begin, end = max(low, place), min(high, place + part)
+                there.append(slice(begin - low, end - low))
+                here.append(slice(begin - place, end - place))
             rows[tuple(there)] = self._load(offset)[tuple(here)]
         return rows
 

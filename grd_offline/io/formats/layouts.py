@@ -26,7 +26,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import Provenance, as_flags, list_label_columns, read_names
+from grd_offline.core.episodes import as_flags
 from grd_offline.core.errors import DataError, clean_text, located
 from grd_offline.core.packages import find_version
 from grd_offline.core.typing import AnyArray, BoolArray
@@ -59,21 +59,11 @@ from grd_offline.io.formats.record import (
     OpenFile,
     Record,
     Recording,
-    as_choice,
-    check_header,
-    check_leaf,
-    check_path,
-    check_start,
-    find_leaf,
     leaves_from_space,
-    plain_dtype,
-    read_rows,
     space_from_leaves,
 )
 
 CHUNK_BYTES = 2**20
-_TABLE = "table"
-"""What the settings in a file have the provenance under."""
 _BLOCK_BYTES = 8 * 2**20
 _LINKS = h5p.create(h5p.LINK_CREATE)
 _LINKS.set_create_intermediate_group(True)
@@ -160,89 +150,6 @@ def _read_back(group: h5g.GroupID) -> None:
             found.read(h5s.create_simple(block), space, buffer, mtype=stored)
 
 
-def _header_as_texts(header: Header) -> dict[str, str]:
-    """A header as a few texts: plain where it is one, JSON otherwise."""
-    names = {"observation_names": header.observation_names, "action_names": header.action_names}
-    columns = {field: list_label_columns(known or ()) for field, known in names.items()}
-    table = {_TABLE: header.provenance.to_json()} if header.provenance else {}
-    values = {
-        "environment": header.environment,
-        **names,
-        "label_columns": columns if any(columns.values()) else None,
-        "observation_leaves": [asdict(leaf) for leaf in header.observation_leaves],
-        "action_leaves": [asdict(leaf) for leaf in header.action_leaves],
-        "delay": header.delay,
-        "discount": header.discount,
-        "settings": {**header.settings, **table},
-        "truth": dict(header.truth),
-        "source": dict(header.source),
-    }
-    return {
-        name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        for name, value in values.items()
-        if value not in (None, {})
-    }
-
-
-def _header_from_texts(texts: Mapping[str, Any]) -> Header:
-    """The header that `_header_as_texts` took apart."""
-
-    def parse(field: str) -> dict[str, Any]:
-        return dict(json.loads(texts.get(field) or "{}"))
-
-    def parse_names(field: str) -> tuple[str, ...] | None:
-        if texts.get(field) is None:
-            return None
-        names = [clean_text(str(name)) for name in json.loads(texts[field])]
-        return read_names(names, parse("label_columns").get(field))
-
-    try:
-        environment, delay = texts.get("environment"), texts.get("delay")
-        settings, discount = parse("settings"), float(json.loads(texts.get("discount", "1.0")))
-        if not 0 < discount <= 1:
-            raise ValueError("discount")
-        return Header(
-            observation_leaves=_parse_leaves(texts["observation_leaves"]),
-            action_leaves=_parse_leaves(texts["action_leaves"]),
-            observation_names=parse_names("observation_names"),
-            action_names=parse_names("action_names"),
-            environment=None if environment is None else clean_text(str(environment)),
-            delay=delay if delay in (None, "end", "step") else _check_count(json.loads(delay)),
-            discount=discount,
-            provenance=Provenance.from_json(settings.pop(_TABLE, None)),
-            settings=settings,
-            truth=parse("truth"),
-            source=parse("source"),
-        )
-    except (
-        KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
-    ) as error:  # fmt: skip
-        name = f"{error.args[0]!r} " if isinstance(error, KeyError) else ""
-        raise DataError(f"{name}missing or damaged", field="attributes") from error
-
-
-def _parse_leaves(text: str) -> tuple[Leaf, ...]:
-    leaves = tuple(
-        Leaf(
-            check_path(clean_text(str(entry["path"]))),
-            tuple(_check_count(n, least=0) for n in entry["shape"]),
-            plain_dtype(entry["dtype"]),
-            None if (counts := entry["categories"]) is None else tuple(map(_check_count, counts)),
-            tuple(check_start(n) for n in entry["starts"]),
-        )
-        for entry in json.loads(text)
-    )
-    if not leaves or len({leaf.path for leaf in leaves}) < len(leaves):
-        raise ValueError("leaves")
-    return leaves
-
-
-def _check_count(number: Any, least: int = 1) -> int:
-    if not isinstance(number, int) or not least <= number < 2**20:
-        raise ValueError(f"{number} entries")
-    return number
-
-
 def _measure_vector(dataset: SafeDataset, field: str) -> int:
     """The length of a vector with at least one entry; (T, 1) counts as a vector."""
     if len(dataset.shape) == 0 or any(n != 1 for n in dataset.shape[1:]):
@@ -262,7 +169,7 @@ def _load_vector(group: SafeGroup, field: str) -> AnyArray:
 def _list_leaves(group: SafeGroup, field: str) -> tuple[Leaf, ...]:
     """The leaves that a field of an episode holds, from shapes and types alone."""
     leaves = tuple(
-        find_leaf(path.removeprefix(field).removeprefix("/"), dataset, field)
+        Leaf.find(path.removeprefix(field).removeprefix("/"), dataset, field)
         for path, dataset in walk(group, field)
     )
     if not leaves:
@@ -276,7 +183,7 @@ def _load_leaves(group: SafeGroup, field: str, leaves: Iterable[Leaf]) -> Leaves
     for leaf in leaves:
         *parents, name = filter(None, [field, *leaf.path.split("/")])
         holder = reduce(SafeGroup.group, parents, group)
-        arrays[leaf.path] = read_rows(holder.dataset(name), leaf, field)
+        arrays[leaf.path] = leaf.read(holder.dataset(name), field)
     return arrays
 
 
@@ -385,7 +292,7 @@ def _read_own(file: OpenFile) -> Recording:
             f"written by another version of this package: format {version}, this one reads "
             f"format {FORMAT_VERSION}"
         )
-    header = check_header(_header_from_texts(attributes))
+    header = Header.from_texts(attributes).check()
     return _read_groups(file.root, _list_episodes(file.root), "own", header, _load_episode)
 
 
@@ -393,7 +300,7 @@ def _write_own(new: NewFile) -> list[str]:
     """Write a file in this layout in full or not at all. There is nothing to warn of."""
     with replace_file(new.path, verify=_verify_hdf5) as output, create_hdf5(output) as file:
         file.attrs[FORMAT_ATTRIBUTE] = FORMAT_VERSION
-        _write_attributes(file, _header_as_texts(new.header))
+        _write_attributes(file, new.header.to_texts())
         _write_episodes(file, new.records, output.check)
     return []
 
@@ -427,7 +334,7 @@ def _read_minari(file: OpenFile) -> Recording:
     root, metadata = file.root, _load_metadata(file.path.with_name(_METADATA_FILE))
     own = metadata.get(_OWN_KEY, {})
     if own:
-        header = _header_from_texts(own)
+        header = Header.from_texts(own)
     else:
         first = root.group("episode_0")
         header = Header(
@@ -478,7 +385,7 @@ def _write_minari(new: NewFile) -> list[str]:
             "total_episodes": len(lengths),
             "total_steps": sum(lengths),
             "dataset_size": round((data / _DATA_FILE).stat().st_size / 2**20, 1),
-            _OWN_KEY: {**_header_as_texts(new.header), **flags},
+            _OWN_KEY: {**new.header.to_texts(), **flags},
         }
         with create_file(data / _METADATA_FILE) as output:
             output.write(json.dumps(metadata, indent=1).encode())
@@ -515,7 +422,7 @@ def _find_leaves(first: SafeGroup, field: str, metadata: dict[str, Any]) -> tupl
     """The leaves of a field: types from the space, where there is one, checked in the arrays."""
     space = metadata.get(f"{field[:-1]}_space")
     declared = (leaves_from_space(space) if space is not None else None) or ()
-    known = {(check_leaf(leaf, field).path, leaf.shape): leaf for leaf in declared}
+    known = {(leaf.check(field).path, leaf.shape): leaf for leaf in declared}
     found = (
         (leaf, known.get((leaf.path, leaf.shape), leaf)) for leaf in _list_leaves(first, field)
     )
@@ -588,7 +495,7 @@ def _read_robomimic(file: OpenFile) -> Recording:
         raise DataError(
             "is missing: a raw file; extract observations with robomimic first", field="obs"
         )
-    actions = find_leaf("", first.dataset("actions"), "actions")
+    actions = Leaf.find("", first.dataset("actions"), "actions")
     header = Header(_list_leaves(first, "obs"), (actions,))
     return _read_groups(data, demos, "robomimic", header, _load_demo)
 
@@ -621,7 +528,7 @@ def _load_demo(demo: SafeGroup, header: Header) -> Record:
     dones = extras.get("dones", np.zeros(steps, np.bool_)).reshape(-1)
     if len(dones) != steps:
         raise DataError(f"expected {steps} rows, got {len(dones)}", field="dones")
-    actions = {"": read_rows(demo.dataset("actions"), header.action_leaves[0], "actions")}
+    actions = {"": header.action_leaves[0].read(demo.dataset("actions"), "actions")}
     ends = _mark_last(steps, bool(dones[-1]))
     return Record(observations, actions, rewards, *ends, extras, demo.attributes())
 
@@ -646,14 +553,14 @@ def _read_d3rlpy(file: OpenFile) -> Recording:
     action_leaves = _list_parts(root, names, "actions")
     if [leaf.path for leaf in action_leaves] == [""]:
         actions = (root.dataset(f"actions_{index}").read() for index in range(episodes))
-        action_leaves = (as_choice(action_leaves[0], actions),)
+        action_leaves = (action_leaves[0].as_choice(actions),)
     header = Header(leaves, action_leaves)
 
     def load_field(field: str, index: int) -> Leaves:
         arrays: Leaves = {}
         for part, leaf in enumerate(header.leaves[field]):
             name = f"{field}_{index}_{part}" if leaf.path else f"{field}_{index}"
-            arrays[leaf.path] = read_rows(root.dataset(name), leaf, field, name)
+            arrays[leaf.path] = leaf.read(root.dataset(name), field, name)
         return arrays
 
     def load_rewards(index: int) -> AnyArray:
@@ -679,7 +586,7 @@ def _list_parts(root: SafeGroup, names: set[str], field: str) -> tuple[Leaf, ...
             parts[f"_index_{len(parts)}"] = name
         if not parts:
             raise DataError("is missing", field=f"{field}_0")
-    return tuple(find_leaf(path, root.dataset(name), field, name) for path, name in parts.items())
+    return tuple(Leaf.find(path, root.dataset(name), field, name) for path, name in parts.items())
 
 
 _ATTRIBUTES, _FINAL = "episode_attributes", "final"
@@ -772,13 +679,13 @@ def _read_header(root: SafeGroup, columns: Mapping[str, SafeDataset]) -> Header:
     """Read the description of the columns, or derive it from them."""
     texts = root.attributes()
     if "observation_leaves" in texts:
-        header = check_header(_header_from_texts(texts))
+        header = Header.from_texts(texts).check()
     else:
         observations, actions = columns["observations"], columns["actions"]
         starts = range(0, actions.shape[0], _BLOCK)
         blocks = (actions.read(start, start + _BLOCK) for start in starts)
-        leaf = find_leaf("", observations, "observations")
-        header = Header((leaf,), (as_choice(find_leaf("", actions, "actions"), blocks),))
+        leaf = Leaf.find("", observations, "observations")
+        header = Header((leaf,), (Leaf.find("", actions, "actions").as_choice(blocks),))
     for name, leaves in header.leaves.items():
         expected = sum(math.prod(leaf.shape) for leaf in leaves)
         found = math.prod(columns[name].shape[1:])
@@ -872,7 +779,7 @@ def _join(leaves: Leaves) -> AnyArray:
 def _write_d4rl(new: NewFile) -> list[str]:
     """Write a flat file with timeouts and next_observations, all or nothing; gives warnings."""
     with replace_file(new.path, verify=_verify_hdf5) as output, create_hdf5(output) as file:
-        _write_attributes(file, _header_as_texts(new.header))
+        _write_attributes(file, new.header.to_texts())
         table, attributes = _Table(file, new.lengths), []
         for index, record in enumerate(new.records):
             with located(episode=index):

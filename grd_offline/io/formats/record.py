@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +30,15 @@ from grd_offline.core.episodes import (
     LabelName,
     Provenance,
     check_finite,
+    list_label_columns,
+    read_names,
 )
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, clean_text
 from grd_offline.core.typing import AnyArray, SingleArray
 from grd_offline.io.formats.guard import DEPTH, SafeDataset, SafeGroup
 
+_TABLE = "table"
+"""What the settings in a file have the provenance under."""
 Leaves = dict[str, AnyArray]
 """The arrays of a possibly nested space by path: {"": array} for a plain one, {"position": ...,
 "arm/angle": ...} for a Dict, {"_index_0": ...} for a Tuple (Minari's names)."""
@@ -89,6 +93,57 @@ class Leaf:
         """Number of columns this leaf fills in the flat array."""
         return math.prod(self.shape) if self.categories is None else sum(self.categories)
 
+    @classmethod
+    def find(cls, path: str, dataset: SafeDataset, field: str, name: str | None = None) -> Leaf:
+        """The leaf that a dataset holds, from its shape and type alone; errors are about `name`."""
+        _refuse_number(dataset, name or field)
+        return cls(path, dataset.shape[1:], dataset.dtype.newbyteorder("=").name).check(field)
+
+    def check(self, field: str) -> Leaf:
+        """Refuse what is no vector: images above all. Only actions may have no columns."""
+        if len(self.shape) >= 3 or (len(self.shape) == 2 and self.dtype == "uint8"):
+            raise DataError(
+                f"images of shape {self.shape} are not supported, only vectors of numbers: put "
+                "embeddings of them in their place",
+                field=self.name_in(field),
+            )
+        if self.size == 0 and field != "actions":
+            reason = f"is empty: shape {self.shape} per step"
+            raise DataError(reason, field=self.name_in(field))
+        return self
+
+    def read(self, dataset: SafeDataset, field: str, name: str | None = None) -> AnyArray:
+        """The rows of an episode; their shape must be what the dataset's first episode said."""
+        _refuse_number(dataset, name or field)
+        rows = dataset.read()
+        if rows.shape[1:] != self.shape:
+            reason = f"expected shape {self.shape} per step, got {rows.shape[1:]}"
+            raise DataError(reason, field=self.name_in(field))
+        return rows
+
+    def as_choice(self, blocks: Iterable[AnyArray]) -> Leaf:
+        """An action of one small whole number is a discrete choice: how many, the data say.
+
+        For layouts that do not store the action space.
+        """
+        if math.prod(self.shape) != 1 or np.dtype(self.dtype).kind not in "iu":
+            return self
+        largest = -1
+        for block in blocks:
+            if block.size and (block.min() < 0 or block.max() >= MAX_CHOICES):
+                return self
+            largest = max(largest, int(block.max(initial=-1)))
+        return replace(self, categories=(largest + 1,), starts=(0,)) if largest >= 0 else self
+
+    def name_in(self, field: str) -> str:
+        """Its name in errors."""
+        return f"{field}/{self.path}" if self.path else field
+
+
+def _refuse_number(dataset: SafeDataset, field: str) -> None:
+    if not dataset.shape:
+        raise DataError("expected one row per step, got a single number", field=field)
+
 
 @dataclass(frozen=True)
 class Header:
@@ -117,6 +172,95 @@ class Header:
     def leaves(self) -> dict[str, tuple[Leaf, ...]]:
         """The leaves of both fields by the name of the field."""
         return {"observations": self.observation_leaves, "actions": self.action_leaves}
+
+    def check(self) -> Header:
+        """Refuse leaves that are no vectors."""
+        for name, leaves in self.leaves.items():
+            for leaf in leaves:
+                leaf.check(name)
+        return self
+
+    def to_texts(self) -> dict[str, str]:
+        """The header as a few texts: plain where it is one, JSON otherwise."""
+        names = {"observation_names": self.observation_names, "action_names": self.action_names}
+        columns = {field: list_label_columns(known or ()) for field, known in names.items()}
+        table = {_TABLE: self.provenance.to_json()} if self.provenance else {}
+        values = {
+            "environment": self.environment,
+            **names,
+            "label_columns": columns if any(columns.values()) else None,
+            "observation_leaves": [asdict(leaf) for leaf in self.observation_leaves],
+            "action_leaves": [asdict(leaf) for leaf in self.action_leaves],
+            "delay": self.delay,
+            "discount": self.discount,
+            "settings": {**self.settings, **table},
+            "truth": dict(self.truth),
+            "source": dict(self.source),
+        }
+        return {
+            name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+            for name, value in values.items()
+            if value not in (None, {})
+        }
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, Any]) -> Header:
+        """The header that `to_texts` took apart."""
+
+        def parse(field: str) -> dict[str, Any]:
+            return dict(json.loads(texts.get(field) or "{}"))
+
+        def parse_names(field: str) -> tuple[str, ...] | None:
+            if texts.get(field) is None:
+                return None
+            names = [clean_text(str(name)) for name in json.loads(texts[field])]
+            return read_names(names, parse("label_columns").get(field))
+
+        try:
+            environment, delay = texts.get("environment"), texts.get("delay")
+            settings, discount = parse("settings"), float(json.loads(texts.get("discount", "1.0")))
+            if not 0 < discount <= 1:
+                raise ValueError("discount")
+            return cls(
+                observation_leaves=_parse_leaves(texts["observation_leaves"]),
+                action_leaves=_parse_leaves(texts["action_leaves"]),
+                observation_names=parse_names("observation_names"),
+                action_names=parse_names("action_names"),
+                environment=None if environment is None else clean_text(str(environment)),
+                delay=delay if delay in (None, "end", "step") else _check_count(json.loads(delay)),
+                discount=discount,
+                provenance=Provenance.from_json(settings.pop(_TABLE, None)),
+                settings=settings,
+                truth=parse("truth"),
+                source=parse("source"),
+            )
+        except (
+            KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
+            name = f"{error.args[0]!r} " if isinstance(error, KeyError) else ""
+            raise DataError(f"{name}missing or damaged", field="attributes") from error
+
+
+def _parse_leaves(text: str) -> tuple[Leaf, ...]:
+    leaves = tuple(
+        Leaf(
+            _check_path(clean_text(str(entry["path"]))),
+            tuple(_check_count(n, least=0) for n in entry["shape"]),
+            _plain_dtype(entry["dtype"]),
+            None if (counts := entry["categories"]) is None else tuple(map(_check_count, counts)),
+            tuple(_check_start(n) for n in entry["starts"]),
+        )
+        for entry in json.loads(text)
+    )
+    if not leaves or len({leaf.path for leaf in leaves}) < len(leaves):
+        raise ValueError("leaves")
+    return leaves
+
+
+def _check_count(number: Any, least: int = 1) -> int:
+    if not isinstance(number, int) or not least <= number < 2**20:
+        raise ValueError(f"{number} entries")
+    return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +387,7 @@ def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> SingleArray:
     """All leaves side by side, (time, column); discrete choices become one-hot."""
     columns = []
     for leaf in leaves:
-        array, name = arrays[leaf.path], _field(field, leaf)
+        array, name = arrays[leaf.path], leaf.name_in(field)
         flat = array.reshape(len(array), math.prod(array.shape[1:]))
         if leaf.categories is not None:
             columns.append(_one_hot(leaf, flat, name))
@@ -255,7 +399,7 @@ def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> SingleArray:
         if len(column) != len(columns[0]):
             raise DataError(
                 f"expected {len(columns[0])} rows, as in the first part, got {len(column)}",
-                field=_field(field, leaf),
+                field=leaf.name_in(field),
             )
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
 
@@ -278,7 +422,7 @@ def _one_hot(leaf: Leaf, flat: AnyArray, field: str) -> SingleArray:
     return codes[0] if len(codes) == 1 else np.concatenate(codes, axis=1)
 
 
-def plain_dtype(name: Any) -> str:
+def _plain_dtype(name: Any) -> str:
     """The name of a type of numbers; nothing else that numpy makes of a text is taken."""
     if not isinstance(name, str) or not re.fullmatch(r"[<>=|]?[a-z]{1,8}[0-9]{0,2}", name):
         raise ValueError(f"expected the name of a type of numbers, got {name!r:.40}")
@@ -303,68 +447,6 @@ def column_names(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
                 start = leaf.starts[index]
                 names += [LabelName(name, start + c) for c in range(leaf.categories[index])]
     return tuple(names)
-
-
-def find_leaf(path: str, dataset: SafeDataset, field: str, name: str | None = None) -> Leaf:
-    """The leaf that a dataset holds, from its shape and type alone; errors are about `name`."""
-    _refuse_number(dataset, name or field)
-    return check_leaf(Leaf(path, dataset.shape[1:], dataset.dtype.newbyteorder("=").name), field)
-
-
-def _refuse_number(dataset: SafeDataset, field: str) -> None:
-    if not dataset.shape:
-        raise DataError("expected one row per step, got a single number", field=field)
-
-
-def read_rows(dataset: SafeDataset, leaf: Leaf, field: str, name: str | None = None) -> AnyArray:
-    """The rows of an episode; their shape must be what the dataset's first episode said."""
-    _refuse_number(dataset, name or field)
-    rows = dataset.read()
-    if rows.shape[1:] != leaf.shape:
-        raise DataError(
-            f"expected shape {leaf.shape} per step, got {rows.shape[1:]}", field=_field(field, leaf)
-        )
-    return rows
-
-
-def check_header(header: Header) -> Header:
-    """Refuse a header with leaves that are no vectors."""
-    for name, leaves in header.leaves.items():
-        for leaf in leaves:
-            check_leaf(leaf, name)
-    return header
-
-
-def check_leaf(leaf: Leaf, field: str) -> Leaf:
-    """Refuse what is no vector: images above all. Only actions may have no columns."""
-    if len(leaf.shape) >= 3 or (len(leaf.shape) == 2 and leaf.dtype == "uint8"):
-        raise DataError(
-            f"images of shape {leaf.shape} are not supported, only vectors of numbers: put "
-            "embeddings of them in their place",
-            field=_field(field, leaf),
-        )
-    if leaf.size == 0 and field != "actions":
-        raise DataError(f"is empty: shape {leaf.shape} per step", field=_field(field, leaf))
-    return leaf
-
-
-def as_choice(leaf: Leaf, blocks: Iterable[AnyArray]) -> Leaf:
-    """An action of one small whole number is a discrete choice: how many there are, the data say.
-
-    For layouts that do not store the action space.
-    """
-    if math.prod(leaf.shape) != 1 or np.dtype(leaf.dtype).kind not in "iu":
-        return leaf
-    largest = -1
-    for block in blocks:
-        if block.size and (block.min() < 0 or block.max() >= MAX_CHOICES):
-            return leaf
-        largest = max(largest, int(block.max(initial=-1)))
-    return replace(leaf, categories=(largest + 1,), starts=(0,)) if largest >= 0 else leaf
-
-
-def _field(field: str, leaf: Leaf) -> str:
-    return f"{field}/{leaf.path}" if leaf.path else field
 
 
 def leaves_from_space(space: str | Mapping[str, Any]) -> tuple[Leaf, ...] | None:
@@ -393,13 +475,13 @@ def _leaves_from_space(space: Mapping[str, Any], path: str) -> tuple[Leaf, ...]:
             leaf for name, subspace in items for leaf in _leaves_from_space(subspace, prefix + name)
         )
     if kind == "Box":
-        dtype = plain_dtype(space["dtype"])
+        dtype = _plain_dtype(space["dtype"])
         return (Leaf(path, tuple(int(n) for n in space["shape"]), dtype),)
     if kind == "Discrete":
-        return (Leaf(path, (), "int64", (_count(space["n"]),), (check_start(space["start"]),)),)
+        return (Leaf(path, (), "int64", (_count(space["n"]),), (_check_start(space["start"]),)),)
     if kind == "MultiDiscrete":
         counts = tuple(_count(n) for n in space["nvec"])
-        starts = tuple(check_start(n) for n in space["start"])
+        starts = tuple(_check_start(n) for n in space["start"])
         return (Leaf(path, (len(counts),), "int64", counts, starts),)
     if kind == "MultiBinary":
         shape = space["n"] if isinstance(space["n"], list) else [space["n"]]
@@ -413,14 +495,14 @@ def _count(number: Any) -> int:
     return int(number)
 
 
-def check_start(number: Any) -> int:
+def _check_start(number: Any) -> int:
     """The smallest choice, where it is a number that float64 holds exactly."""
     if abs(int(number)) > MOST_START:
         raise ValueError(f"choices from {number}")
     return int(number)
 
 
-def check_path(path: str) -> str:
+def _check_path(path: str) -> str:
     """The path of a leaf: names that are not empty, and few of them."""
     parts = path.split("/") if path else []
     if len(parts) > DEPTH or not all(parts) or {".", ".."} & set(parts) or "\0" in path:

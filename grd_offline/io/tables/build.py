@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -219,25 +219,20 @@ def _find_column(name: str, kinds: Mapping[str, str]) -> str | None:
     return next((one for one in vectors if name.startswith((f"{one}[", f"{one}."))), None)
 
 
-class _Rows:
+class _Rows(ExitStack):
     """Arrays that grow, by name. A table larger than memory has room: they wait in files."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._files: dict[str, Any] = {}
         self._shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-
-    def __enter__(self) -> _Rows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
 
     def add(self, name: str, block: AnyArray) -> None:
         """Add some rows to an array."""
         values = np.ascontiguousarray(block)
         if name not in self._files:
-            self._files[name] = tempfile.TemporaryFile(prefix="grd-offline-")  # noqa: SIM115
+            file = tempfile.TemporaryFile(prefix="grd-offline-")  # noqa: SIM115
+            self._files[name] = self.enter_context(file)
             self._shapes[name] = values.dtype, (0,)
         if values.size:
             self._files[name].write(values.reshape(-1).view(np.uint8).data)

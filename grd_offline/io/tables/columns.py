@@ -160,13 +160,10 @@ def parse_given(
 
 def split_names(text: str) -> list[str]:
     """Names that commas or pluses separate, such as `image,"load, kg"`."""
-    return list(filter(None, map(_unquote, _NAME.findall(text))))
-
-
-def _unquote(name: str) -> str:
-    name = name.strip()
-    is_quoted = len(name) > 1 and name[0] == name[-1] == '"'
-    return name[1:-1].replace('""', '"') if is_quoted else name
+    names = [name.strip() for name in _NAME.findall(text)]
+    quoted = [len(name) > 1 and name[0] == name[-1] == '"' for name in names]
+    plain = [n[1:-1].replace('""', '"') if q else n for n, q in zip(names, quoted, strict=True)]
+    return list(filter(None, plain))
 
 
 def choose_columns(
@@ -195,8 +192,10 @@ def choose_columns(
         found["step"] = tuple(times) if len(times) == 1 else ()
         taken.update(found["step"])
     if needs_outcome and not _has_outcome(found, has_returns):
-        found |= _find_texts(kinds, taken)
-        taken.update(found.get("returns", ()))
+        # Outcomes that are texts by mistake are refused with their row where they are read.
+        texts = [name for name in kinds if kinds[name] == TEXT and name not in taken]
+        found["returns"] = tuple(find_names("returns", texts)[:1])
+        taken.update(found["returns"])
     _check(found, kinds, has_returns, needs_outcome)
     if "observations" not in found:
         found["observations"] = tuple(
@@ -240,12 +239,6 @@ def _suits(role: str, kind: str) -> bool:
     if role == "step":
         return kind in (NUMBER, TIME)
     return kind not in (TIME, IMAGE) if role == "actions" else kind in (NUMBER, FLAG)
-
-
-def _find_texts(kinds: Mapping[str, str], taken: set[str]) -> dict[str, tuple[str, ...]]:
-    """Outcomes that are texts by mistake. They are refused with their row where they are read."""
-    texts = [name for name in kinds if kinds[name] == TEXT and name not in taken]
-    return {"returns": tuple(found[:1])} if (found := find_names("returns", texts)) else {}
 
 
 def _has_outcome(found: Mapping[str, Any], elsewhere: bool) -> bool:
@@ -339,12 +332,8 @@ class Expected(NamedTuple):
 
 def is_table(path: Path) -> bool:
     """Whether a file or folder holds a table."""
-    return has_table_ending(path) or is_lerobot(path)
-
-
-def is_lerobot(path: Path) -> bool:
-    """Whether a folder holds a LeRobot dataset."""
-    return (path / LEROBOT).is_file() and (path / "data").is_dir()
+    is_lerobot = (path / LEROBOT).is_file() and (path / "data").is_dir()
+    return has_table_ending(path) or is_lerobot
 
 
 def has_table_ending(path: Path) -> bool:

@@ -24,10 +24,8 @@ from grd_offline.io.formats.record import MEMORY, STD, Header, Record, Recording
 REWARD, SPREAD = "reward", "spread"
 LIBRARIES = ("pandas", "polars", "pyarrow")
 ENDINGS = {
-    "csv": ".csv",
-    "xlsx": ".csv",
-    "parquet": ".parquet",
-    "lerobot": ".parquet",
+    **dict.fromkeys(("csv", "xlsx"), ".csv"),
+    **dict.fromkeys(("parquet", "lerobot"), ".parquet"),
     "jsonl": ".jsonl",
 }
 """The ending of the table of rewards that goes with data of each layout."""
@@ -53,8 +51,8 @@ class Rewarded(NamedTuple):
 def find_columns(recording: Recording) -> str | None:
     """The role of each column of a table, in the form of `--columns`. None for other data."""
     table = recording.header.provenance
-    is_table = table is not None and recording.layout in (*ENDINGS, MEMORY)
-    return table.columns or None if is_table and table else None
+    is_table = recording.layout in (*ENDINGS, MEMORY)
+    return table.columns or None if is_table and table is not None else None
 
 
 def _as_rewarded(record: Record) -> Rewarded:
@@ -92,12 +90,8 @@ def _tabulate(
     """
     origins, lengths = [one.origin for one in rewarded], [len(one.rewards) for one in rewarded]
     labels = [first + k if one.label is None else one.label for k, one in enumerate(origins)]
-    steps = np.concatenate(
-        [
-            np.arange(length) if one.steps is None else one.steps
-            for one, length in zip(origins, lengths, strict=True)
-        ]
-    )
+    numbered = zip(origins, map(np.arange, lengths), strict=True)
+    steps = np.concatenate([n if one.steps is None else one.steps for one, n in numbered])
     kind = table.step_type
     columns = {
         table.episode: np.repeat(np.array(labels), lengths),
@@ -132,12 +126,8 @@ def as_frame(rewarded: Iterable[Rewarded], table: Provenance | None, first: int 
     if table.library == "pyarrow":
         import pyarrow
 
-        return pyarrow.table(
-            {
-                name: column.tolist() if column.dtype.kind in "UO" else column
-                for name, column in columns.items()
-            }
-        )
+        pairs = columns.items()
+        return pyarrow.table({n: c.tolist() if c.dtype.kind in "UO" else c for n, c in pairs})
     return columns
 
 
@@ -176,19 +166,16 @@ def is_rewards_table(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            names = _READERS[path.suffix](file)
+            if path.suffix == ".parquet":
+                names = _read_parquet_names(file)
+            elif path.suffix == ".csv":
+                names = next(csv.reader([file.readline(_LONGEST_LINE).decode()]), [])
+            else:
+                first = json.loads(file.readline(_LONGEST_LINE))
+                names = list(first) if isinstance(first, dict) else []
     except (OSError, ValueError, csv.Error, RecursionError):
         return False
     return len(names) == 4 and names[2:] == [REWARD, SPREAD]
-
-
-def _read_csv_names(file: BinaryIO) -> list[str]:
-    return next(csv.reader([file.readline(_LONGEST_LINE).decode()]), [])
-
-
-def _read_line_names(file: BinaryIO) -> list[str]:
-    first = json.loads(file.readline(_LONGEST_LINE))
-    return list(first) if isinstance(first, dict) else []
 
 
 def _read_parquet_names(file: BinaryIO) -> list[str]:
@@ -198,9 +185,6 @@ def _read_parquet_names(file: BinaryIO) -> list[str]:
         return list(polars.read_parquet_schema(file))
     except polars.exceptions.PolarsError as error:
         raise ValueError(str(error)) from None
-
-
-_READERS = {".csv": _read_csv_names, ".jsonl": _read_line_names, ".parquet": _read_parquet_names}
 
 
 @contextmanager
@@ -257,12 +241,8 @@ def _as_csv(columns: Mapping[str, NDArray[Any]], *, has_names: bool) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator=os.linesep)
     writer.writerows([columns] if has_names else [])
-    writer.writerows(
-        (episode, step, f"{reward:.9g}", f"{std:.6g}")
-        for episode, step, reward, std in zip(
-            *(part.tolist() for part in (episodes, steps, rewards, spread)), strict=True
-        )
-    )
+    rows = zip(*(part.tolist() for part in (episodes, steps, rewards, spread)), strict=True)
+    writer.writerows((*names, f"{reward:.9g}", f"{std:.6g}") for *names, reward, std in rows)
     return text.getvalue().encode()
 
 
