@@ -138,8 +138,8 @@ def open_recording(
         _refuse_tables(path)
         raise DataError("--columns and --returns are for tables (.csv, .parquet)", file=path)
     limits = (max_episode_steps, max_bytes)
-    parts = _list_parts(path)
-    if parts:
+    is_folder = not os.fspath(path).startswith(PREFIX) and find_data_file(Path(path)) is None
+    if is_folder and (parts := find_parts(Path(path))):
         return join_parts(Path(path), parts, lambda part: _open_file(part, part, *limits))
     return _open_file(_find_file(path), path, *limits)
 
@@ -424,12 +424,6 @@ def _refuse_tables(path: str | os.PathLike[str]) -> None:
             "first, for example with pandas.concat)",
             file=path,
         )
-
-
-def _list_parts(path: str | os.PathLike[str]) -> list[Path]:
-    """The files of a dataset in parts; empty for every other dataset."""
-    parts = [] if os.fspath(path).startswith(PREFIX) else find_parts(Path(path))
-    return parts if parts and find_data_file(Path(path)) is None else []
 
 
 def _check_columns(recording: Recording, budget: Budget) -> None:

@@ -67,17 +67,11 @@ from grd_offline.io.files.plain import (
 )
 from grd_offline.io.files.storage import append_file, create_file, make_folder, replace_file
 
-ABOUT_BYTES = 8 * 2**20
-MASK_BYTES = 16 * 2**20
-EPISODE_BYTES = 4 * 2**20
-LOG_BYTES = 256 * 2**20
+ABOUT_BYTES, MASK_BYTES, EPISODE_BYTES, LOG_BYTES = 8 * 2**20, 16 * 2**20, 4 * 2**20, 256 * 2**20
 MOST_EDGES = 2**20
 """Edges of one mask: a thousand states to a thousand states."""
-MOST_MEMBERS = 2000
-MOST_GROUPS = 500
-MOST_NAME_BYTES = 200
-MOST_DIGITS = 20
-"""Digits of a seed."""
+MOST_MEMBERS, MOST_GROUPS, MOST_NAME_BYTES, MOST_DIGITS = 2000, 500, 200, 20
+"""Digits are those of a seed."""
 LARGEST = 1e100
 """Larger numbers in a table are refused: their squares leave the range of floats."""
 Item = TypeVar("Item")

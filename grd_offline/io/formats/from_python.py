@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import Episode, EpisodeSet, Origin, Provenance, attach_preferences
 from grd_offline.core.errors import DataError, located
 from grd_offline.io.datasets import as_episodes
-from grd_offline.io.tables.columns import Embedder
+from grd_offline.io.tables.columns import Embedder, parse_given
 from grd_offline.io.tables.results import find_library
 
 Names = str | Sequence[str] | None
@@ -88,46 +88,32 @@ def from_dataframe(
     returns = _as_column(returns, frame)
     is_name = returns is None or isinstance(returns, str)
     outcomes = None if is_name else _as_mapping(returns, episode)
-    given = _list_roles(
-        episode=episode,
-        observations=observations,
-        actions=actions,
-        rewards=rewards,
-        returns=returns if is_name else None,
-        step=step,
-        terminated=terminated,
-        truncated=truncated,
-        categories=categories,
-        ignored=ignored,
-        embed=_list_embedded(embed),
-    )
     embedders = embed if isinstance(embed, Mapping) else {}
+    if callable(embed) or not all(map(callable, embedders.values())):
+        raise DataError("embed: expected names of columns, or a mapping from names to functions")
+    roles: dict[str, Names] = {
+        "episode": episode,
+        "observations": observations,
+        "actions": actions,
+        "rewards": rewards,
+        "returns": returns if is_name else None,
+        "step": step,
+        "terminated": terminated,
+        "truncated": truncated,
+        "categories": categories,
+        "ignored": ignored,
+        "embed": list(embed) if isinstance(embed, Mapping) else embed,
+    }
+    given = parse_given({role: names for role, names in roles.items() if names is not None})
     source, needed = open_frame(frame, raw=embedders), preferences is None
     opened = open_source(source, given, outcomes, embedders=embedders, needs_outcome=needed)
     episodes = as_episodes(opened, "the table")
     _refuse_rows(returns, frame, episodes)
     provenance = replace(episodes.provenance or Provenance(), library=find_library(frame) or "")
     episodes = replace(episodes, environment=environment, provenance=provenance)
-    given_pairs = None if needed else read_preferences(preferences, episodes)
-    return episodes if given_pairs is None else attach_preferences(episodes, given_pairs)
-
-
-def _list_embedded(embed: Names | Mapping[str, Embedder]) -> Names:
-    """The columns that are embedded; a function has to say whose cells it takes."""
-    if callable(embed) or (
-        isinstance(embed, Mapping) and not all(callable(one) for one in embed.values())
-    ):
-        raise DataError("embed: expected names of columns, or a mapping from names to functions")
-    return list(embed) if isinstance(embed, Mapping) else embed
-
-
-def _list_roles(**roles: Names) -> dict[str, tuple[str, ...]]:
-    """The columns that are named, by their role."""
-    return {
-        role: (names,) if isinstance(names, str) else tuple(names)
-        for role, names in roles.items()
-        if names is not None
-    }
+    if preferences is None:
+        return episodes
+    return attach_preferences(episodes, read_preferences(preferences, episodes))
 
 
 def _as_column(returns: Any, frame: Any) -> Any:
@@ -228,7 +214,13 @@ def from_arrays(
     """
     if (rewards is None) == (returns is None):
         raise DataError("expected either rewards (one per step) or returns (one per episode)")
-    names, parts = _cut_all(episode, observations=observations, actions=actions, rewards=rewards)
+    fields = {"observations": observations, "actions": actions, "rewards": rewards}
+    flat: dict[str, Any] = {field: one for field, one in fields.items() if one is not None}
+    if episode is None:
+        names, parts = None, {field: list(map(np.asarray, one)) for field, one in flat.items()}
+    else:
+        names, rows = _find_rows(np.asarray(episode))
+        parts = {field: _cut(one, rows, field) for field, one in flat.items()}
     if returns is not None:
         parts["returns"] = list(np.asarray(returns, np.float64).reshape(-1))
     if terminated is not None:
@@ -251,17 +243,6 @@ def from_arrays(
         environment=environment,
     )
     return replace(found, provenance=Provenance())
-
-
-def _cut_all(
-    episode: ArrayLike | None, **fields: Any
-) -> tuple[list[Any] | None, dict[str, list[NDArray[Any]]]]:
-    """The names of the episodes, where there are any, and the arrays of each of them."""
-    given = {field: values for field, values in fields.items() if values is not None}
-    if episode is None:
-        return None, {field: [np.asarray(one) for one in values] for field, values in given.items()}
-    names, rows = _find_rows(np.asarray(episode))
-    return names, {field: _cut(values, rows, field) for field, values in given.items()}
 
 
 def _make_episode(part: dict[str, Any], choices: int | None, label: Any) -> Episode:

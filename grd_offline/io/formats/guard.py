@@ -57,12 +57,10 @@ except ImportError:  # Windows
 FREE_BYTES = 16 * 2**20
 EXPANSION = 20
 """Data may take this many times the size of their file: real states compress far less."""
-FREE_COUNT = 10_000
-BYTES_PER_LINK = 64
-BYTES_PER_CHUNK = 64
+FREE_COUNT, ATTRIBUTES_PER_OBJECT = 10_000, 1_000
+BYTES_PER_LINK = BYTES_PER_CHUNK = 64
 """Each link and each chunk of an honest file takes more than this, with what it leads to."""
 BYTES_PER_EPISODE = 16
-ATTRIBUTES_PER_OBJECT = 1_000
 
 
 class Budget:
@@ -71,8 +69,7 @@ class Budget:
     def __init__(self, file_bytes: int, max_bytes: int | None = None) -> None:
         size = max(file_bytes, max_bytes or 0)
         self.file_bytes, self.max_bytes = file_bytes, max_bytes
-        self._bytes = max(FREE_BYTES + EXPANSION * file_bytes, max_bytes or 0)
-        self._limit = self._bytes
+        self._bytes = self._limit = max(FREE_BYTES + EXPANSION * file_bytes, max_bytes or 0)
         self._links = FREE_COUNT + size // BYTES_PER_LINK
         self._chunks = FREE_COUNT + size // BYTES_PER_CHUNK
         self._names: dict[int, tuple[int, bytes]] = {}

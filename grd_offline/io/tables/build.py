@@ -876,7 +876,11 @@ def _read_pairs(source: TableSource, episodes: EpisodeSet) -> Preferences:
             f"expected the columns first, second and preferred, found no {missing[0]}; columns: "
             f"{', '.join(list(source.kinds)[:12])}"
         )
-    places, row = _name_episodes(episodes), source.first_row
+    labels: list[Any] = [None] * len(episodes)
+    if episodes.provenance is not None:
+        labels = [episode.label for episode in episodes]
+    places = {str(k) if one is None else name_label(one): k for k, one in enumerate(labels)}
+    row = source.first_row
     wanted = {name: names[name] for name in (*_SIDES, "preferred", *_SPANS) if name in names}
     columns: dict[str, list[Any]] = {name: [] for name in wanted}
     for block in source.blocks([*wanted.values()], [names[side] for side in _SIDES]):
@@ -892,14 +896,6 @@ def _read_pairs(source: TableSource, episodes: EpisodeSet) -> Preferences:
         for side in _SIDES
     )
     return Preferences(first, second, np.array(columns["preferred"], np.float64))
-
-
-def _name_episodes(episodes: EpisodeSet) -> dict[str, int]:
-    """The index of each episode by its name."""
-    labels: list[Any] = [None] * len(episodes)
-    if episodes.provenance is not None:
-        labels = [episode.label for episode in episodes]
-    return {str(k) if label is None else name_label(label): k for k, label in enumerate(labels)}
 
 
 def _read_column(

@@ -54,11 +54,9 @@ from grd_offline.io.tables.cells import (
     find_kind,
     find_type_kind,
     is_number,
-    is_time,
     may_be_thousands,
     parse_name,
     parse_numbers,
-    read_flags,
     refuse_cell,
 )
 from grd_offline.io.tables.columns import ENDINGS, FLAG, IMAGE, LEROBOT, NUMBER, TEXT, TIME, VECTOR
@@ -301,7 +299,7 @@ def open_csv(
         decimals = _choose_decimals(filled, possible, separator, decimal, usual)
         doubtful = {} if decimal else _find_doubtful(names, filled, possible, decimals)
         kinds = {
-            name: NUMBER if mark else _find_text_kind(column)
+            name: NUMBER if mark else find_kind(column)
             for name, column, mark in zip(names, filled, decimals, strict=True)
         }
 
@@ -529,13 +527,6 @@ def _list_decimals(cells: pl.Series, marks: Sequence[str]) -> list[str]:
     return [mark for mark in marks if parse_numbers(cells, mark).null_count() == empty]
 
 
-def _find_text_kind(cells: pl.Series) -> str:
-    """The kind that all cells have which are not empty, where they are no numbers."""
-    if read_flags(cells) is not None:
-        return FLAG
-    return TIME if all(map(is_time, cells.drop_nulls().unique())) else TEXT
-
-
 def _strip(cells: pl.Series) -> pl.Series:
     """The cells without blanks around them, null where they are empty or stand for nothing."""
     cells = cells.str.strip_chars()
@@ -561,7 +552,12 @@ def _read(cells: pl.Series, kind: str, row: int, decimal: str | None) -> pl.Seri
     wrong = values.is_null() & cells.is_not_null()
     if wrong.any():
         place = wrong.arg_max() or 0
-        raise _refuse(cells[place], cells.name, row + place, expected)
+        cell, why = cells[place], f"is not {expected}, as other rows are"
+        if cell.startswith("="):
+            why = "is a formula: save the table with its values"
+        elif is_number(cell, POINT) or is_number(cell, COMMA):
+            why = "has other marks than the numbers above it: write all of them like 1234.5"
+        raise refuse_cell(cells.name, row + place, f"{cell[:40]!r} {why}")
     return values
 
 
@@ -572,15 +568,6 @@ def _as_names(cells: pl.Series) -> pl.Series:
         return cells.cast(pl.Int64)
     names = {text: parse_name(text) for text in cells.drop_nulls().unique()}
     return pl.Series(cells.name, [names.get(text) for text in cells], pl.Object)
-
-
-def _refuse(cell: str, name: str, row: int, expected: str) -> DataError:
-    why = f"is not {expected}, as other rows are"
-    if cell.startswith("="):
-        why = "is a formula: save the table with its values"
-    elif is_number(cell, POINT) or is_number(cell, COMMA):
-        why = "has other marks than the numbers above it: write all of them like 1234.5"
-    return refuse_cell(name, row, f"{cell[:40]!r} {why}")
 
 
 EPISODE, STEP, SCORE = "conversation", "turn", "score"
