@@ -327,16 +327,13 @@ def _set_array(
     if len(array) not in lengths:
         expected = " or ".join(str(n) for n in lengths)
         raise DataError(f"expected {expected} rows, got {len(array)}", field=field)
-    if array.dtype != dtype:
-        if dtype is np.bool_:
-            array = as_flags(array, field)
-        else:
-            with np.errstate(over="ignore"):
-                converted = array.astype(dtype)
-            check_finite(converted, field, array)
-            array = converted
-    elif dtype is not np.bool_:
-        check_finite(array, field, array)
+    if dtype is np.bool_:
+        array = array if array.dtype == dtype else as_flags(array, field)
+    else:
+        with np.errstate(over="ignore"):
+            converted = array.astype(dtype, copy=False)
+        check_finite(converted, field, array)
+        array = converted
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -431,16 +428,11 @@ class KeptEpisodes:
         if kept is not None:
             return kept
         episode = self._load(index)
-        size = _count_bytes(episode)
+        size = sum(part.nbytes for part in vars(episode).values() if isinstance(part, np.ndarray))
         if size <= self._left:
             self._kept[index] = episode
             self._left -= size
         return episode
-
-
-def _count_bytes(episode: Episode) -> int:
-    steps = episode.rewards.nbytes + episode.terminations.nbytes + episode.truncations.nbytes
-    return steps + episode.delivered.nbytes + episode.observations.nbytes + episode.actions.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -512,10 +504,8 @@ class EpisodeSet(Sequence[Episode]):
         return len(self.lengths)
 
     def __repr__(self) -> str:
-        return (
-            f"EpisodeSet({len(self):,} episodes, {self.total_steps:,} steps, "
-            f"{self.state_size} states, {self.action_size} actions)"
-        )
+        sizes = f"{self.state_size} states, {self.action_size} actions"
+        return f"EpisodeSet({len(self):,} episodes, {self.total_steps:,} steps, {sizes})"
 
     def _repr_html_(self) -> str:
         rows = {

@@ -54,16 +54,14 @@ class Setting:
 
     def describe_range(self) -> str:
         """The bounds in words; empty where there are none."""
-        parts = []
-        if self.at_least is not None:
-            parts.append(f"at least {self.at_least:g}")
-        if self.above is not None:
-            parts.append(f"more than {self.above:g}")
-        if self.at_most is not None and self.at_most < LARGEST_COUNT:
-            parts.append(f"at most {self.at_most:,}")
-        if self.below is not None:
-            parts.append(f"less than {self.below:g}")
-        return " and ".join(parts)
+        bounds = {
+            "at least {:g}": self.at_least,
+            "more than {:g}": self.above,
+            "at most {:,}": None if (self.at_most or 0) >= LARGEST_COUNT else self.at_most,
+            "less than {:g}": self.below,
+        }
+        given = {text: bound for text, bound in bounds.items() if bound is not None}
+        return " and ".join(text.format(bound) for text, bound in given.items())
 
     def check(self, name: str, value: Any, kind: Any) -> None:
         """Raise a `DataError` where `value` is not of that kind, or outside of the bounds."""
@@ -117,21 +115,17 @@ def setting(
     text: str = "",
     *,
     names: Names = (),
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    option: str | None = None,
     factory: Callable[[], Any] | None = None,
+    **bounds: Any,
 ) -> Any:
-    """Make a field of a settings class.
+    """Make a field of a settings class, with the names or `bounds` of a `Setting`.
 
     A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
     """
-    facts = {"setting": Setting(text, names, at_least, above, at_most, below, option)}
+    known = {"setting": Setting(text, names, **bounds)}
     if factory is not None:
-        return field(default_factory=factory, metadata=facts)
-    return field(metadata=facts) if default is MISSING else field(default=default, metadata=facts)
+        return field(default_factory=factory, metadata=known)
+    return field(metadata=known) if default is MISSING else field(default=default, metadata=known)
 
 
 @dataclass(frozen=True)
@@ -151,18 +145,13 @@ def describe_settings(settings: type[Any]) -> dict[str, Described]:
     """Describe the fields of a settings class, by name."""
     hints, found = get_type_hints(settings), {}
     for one in fields(settings):
-        kinds = [kind for kind in get_args(hints[one.name]) if kind is not NoneType]
-        is_union = get_origin(hints[one.name]) is UnionType
-        kind = hints[one.name]
-        if is_union:  # of several types settings check for themselves which one it is
+        kind, arguments = hints[one.name], get_args(hints[one.name])
+        if get_origin(kind) is UnionType:  # of several types settings check for themselves
+            kinds = [inner for inner in arguments if inner is not NoneType]
             kind = kinds[0] if len(kinds) == 1 else object
         default = one.default if one.default_factory is MISSING else one.default_factory()
-        found[one.name] = Described(
-            one.metadata.get("setting", Setting()),
-            kind,
-            NoneType in get_args(hints[one.name]),
-            default,
-        )
+        facts = one.metadata.get("setting", Setting())
+        found[one.name] = Described(facts, kind, NoneType in arguments, default)
     return found
 
 

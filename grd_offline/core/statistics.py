@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from grd_offline.core.graph import compact_closure, compact_one_hop
 from grd_offline.core.typing import Array
 
 NORMAL_90 = 1.6448536269514722
@@ -67,9 +68,8 @@ def affine_error(predicted: ArrayLike, true: ArrayLike) -> float:
 def compare_rewards(predicted: Sequence[Array], true: Sequence[Array]) -> dict[str, float]:
     """Predicted step rewards of each episode against the true ones."""
     p, t = np.concatenate(list(predicted)), np.concatenate(list(true))
-    within = [
-        pearson(a, b) for a, b in zip(predicted, true, strict=True) if len(a) > 1 and np.ptp(b) > 0
-    ]
+    pairs = zip(predicted, true, strict=True)
+    within = [pearson(a, b) for a, b in pairs if len(a) > 1 and np.ptp(b) > 0]
     return {
         "pearson": pearson(p, t),
         "spearman": spearman(p, t),
@@ -108,8 +108,6 @@ def compare_all_masks(
     found: Mapping[str, Any], true: Mapping[str, Any]
 ) -> dict[str, dict[str, float]]:
     """Compare every mask that both have, and the compact state if it is known."""
-    from grd_offline.core.graph import compact_closure, compact_one_hop
-
     names = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_state")
     result = {n: compare_masks(found[n], true[n]) for n in names if n in found and n in true}
     if "compact" in found and {"state_to_reward", "state_to_state"} <= set(true):
@@ -249,19 +247,14 @@ def _divide(tasks: Tasks, reference: Tasks | None) -> list[Array]:
     others = [np.asarray(scores, np.float64) for scores in reference]
     units = [other.mean(axis=-1, keepdims=True) for other in others]
     least = [SMALLEST * np.abs(other).max() for other in others]
-    return [
-        scores / np.maximum(unit, most)
-        for scores, unit, most in zip(plain, units, least, strict=True)
-    ]
+    parts = zip(plain, units, least, strict=True)
+    return [scores / np.maximum(unit, most) for scores, unit, most in parts]
 
 
 def resample(tasks: Tasks, rng: np.random.Generator, count: int = RESAMPLES) -> list[Array]:
     """Draw seeds anew within every task: one array (draw, seed) for each task."""
-    drawn = []
-    for scores in tasks:
-        values = np.asarray(scores, np.float64)
-        drawn.append(values[rng.integers(len(values), size=(count, len(values)))])
-    return drawn
+    plain = [np.asarray(scores, np.float64) for scores in tasks]
+    return [scores[rng.integers(len(scores), size=(count, len(scores)))] for scores in plain]
 
 
 def _estimate_pair(
