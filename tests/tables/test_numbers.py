@@ -7,9 +7,15 @@ import pytest
 from grd_offline import DecomposeSettings, decompose_file, from_dataframe, relabel
 from grd_offline.core.errors import DataError
 from grd_offline.io.datasets import open_recording, read
-from grd_offline.io.tables.cells import COMMA, POINT, find_unread, is_number, parse_number
 from grd_offline.io.tables.columns import parse_columns
-from grd_offline.io.tables.sources import open_csv
+from grd_offline.io.tables.sources import (
+    COMMA,
+    POINT,
+    find_unread,
+    is_number,
+    open_csv,
+    parse_number,
+)
 
 
 @pytest.mark.parametrize(

@@ -33,23 +33,6 @@ from grd_offline.core.errors import DataError, located
 from grd_offline.core.typing import AnyArray, SingleArray
 from grd_offline.core.words import count
 from grd_offline.io.formats.record import Header, Leaf, Record, Recording
-from grd_offline.io.tables.cells import (
-    FLAGS,
-    TO_ISO,
-    TableSource,
-    as_numbers,
-    as_times,
-    as_vectors,
-    choose_step_type,
-    embed,
-    find_stray,
-    find_styles,
-    find_unread,
-    is_foreign_date,
-    is_missing,
-    read_texts,
-    refuse_cell,
-)
 from grd_offline.io.tables.columns import (
     FLAG,
     IMAGE,
@@ -69,7 +52,25 @@ from grd_offline.io.tables.columns import (
     parse_given,
     refuse_image,
 )
-from grd_offline.io.tables.sources import open_file, open_frame
+from grd_offline.io.tables.sources import (
+    FLAGS,
+    TO_ISO,
+    TableSource,
+    as_numbers,
+    as_times,
+    as_vectors,
+    choose_step_type,
+    embed,
+    find_stray,
+    find_styles,
+    find_unread,
+    is_foreign_date,
+    is_missing,
+    open_file,
+    open_frame,
+    read_texts,
+    refuse_cell,
+)
 
 _ROLES = ("episode", "step", "terminated", "truncated", "truth")
 _OUTCOMES = ("rewards", "returns")
