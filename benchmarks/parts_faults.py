@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sweep_faults import run_here, run_with_faults
 
-from grd_offline.io.formats.parts import find_parts
+from grd_offline.io.datasets import find_parts
 
 PARTS = 12
 COLLECT = ("collect", "--env", "Hopper", "--episodes", 240, "--seed", 7)

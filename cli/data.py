@@ -272,7 +272,7 @@ def _collect_parts(out: Path, parts: int, where: Where, options: dict[str, Any])
     """Collect into a folder of parts."""
     if out.suffix in (".h5", ".hdf5"):
         raise DataError("expected the name of a folder, because of --parts", file=out)
-    from grd_offline.io.formats.parts import find_parts
+    from grd_offline.io.datasets import find_parts
     from grd_offline.lab.sweep.parts import plan_collection
 
     begin = time.monotonic()

@@ -236,7 +236,7 @@ def relabel(
       grd-offline relabel more-trips.csv --model trips-grd
       grd-offline relabel hopper --model hopper-grd --runner ray --address auto
     """
-    from grd_offline.io.formats.parts import find_parts
+    from grd_offline.io.datasets import find_parts
 
     if find_parts(Path(file)):
         target = out if out is not None else beside(file, "-relabelled")

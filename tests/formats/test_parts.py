@@ -7,8 +7,8 @@ import pytest
 
 import grd_offline
 from grd_offline import DataError, open_recording, write_dataset
-from grd_offline.io.formats import parts as parts_module
-from grd_offline.io.formats.parts import Manifest, find_parts, write_manifest
+from grd_offline.io import datasets as parts_module
+from grd_offline.io.datasets import Manifest, find_parts, write_manifest
 
 WORLD = {"env_args": {"length": 9}, "workers": 1, "seed": 3, "keep_true_rewards": True}
 

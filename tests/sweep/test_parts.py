@@ -12,7 +12,7 @@ import grd_offline
 from grd_offline.cli import main
 from grd_offline.cli.data import collect as collect_command
 from grd_offline.cli.options import pick_settings
-from grd_offline.io.formats.parts import find_parts, read_manifest
+from grd_offline.io.datasets import find_parts, read_manifest
 from grd_offline.lab.sweep import folder as jobs_module
 from grd_offline.lab.sweep.parts import plan_collection
 from grd_offline.learning.agents.actors import Actor, ActorSpec, count_weights, save_actor

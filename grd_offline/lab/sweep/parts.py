@@ -20,10 +20,9 @@ from typing import Any
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import describe_settings
-from grd_offline.io.datasets import open_recording
+from grd_offline.io import datasets
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER, WEIGHTS, find_model
 from grd_offline.io.files.storage import Lock
-from grd_offline.io.formats import parts as part_files
 from grd_offline.lab.sweep.folder import (
     FAILED,
     describe_marks,
@@ -45,7 +44,7 @@ def plan_collection(settings: CollectSettings, parts: int) -> PartsPlan:
 
     The environment and the policies are tried first, so that a mistake is told once.
     """
-    most = min(part_files.MOST_PARTS, settings.episodes)
+    most = min(datasets.MOST_PARTS, settings.episodes)
     if not 1 <= parts <= most:
         expected = f"expected at least 1 and at most {most:,} for {settings.episodes:,} episodes"
         raise DataError(f"{expected}, got {parts:,}", field="parts")
@@ -58,10 +57,10 @@ def plan_collection(settings: CollectSettings, parts: int) -> PartsPlan:
     for number in range(parts):
         size = count + (number < more)
         one = replace(settings, episodes=size, first_episode=first, workers=1)
-        jobs.append(make_part_job(part_files.name_part(number), _make_collect_command(one)))
+        jobs.append(make_part_job(datasets.name_part(number), _make_collect_command(one)))
         first += size
     names = tuple(str(job.file) for job in jobs)
-    return PartsPlan(tuple(jobs), part_files.Manifest("collect", names, made, versions))
+    return PartsPlan(tuple(jobs), datasets.Manifest("collect", names, made, versions))
 
 
 def _make_collect_command(settings: CollectSettings) -> list[str]:
@@ -95,19 +94,19 @@ def plan_relabelling(
     The model and the first part are read first, so that a mistake is told once.
     """
     folder = Path(os.path.abspath(source))
-    paths = part_files.find_parts(folder)
+    paths = datasets.find_parts(folder)
     if not paths:
         raise DataError("holds no parts (part-00000.h5)", file=source)
     place = Path(os.path.abspath(model))
     loaded = RewardModel.load(place)
     check_exact(loaded, exact_returns)
     limits: dict[str, Any] = {"max_episode_steps": max_episode_steps, "max_bytes": max_bytes}
-    with open_recording(paths[0], **limits) as first:
+    with datasets.open_recording(paths[0], **limits) as first:
         check_inputs(loaded, first, paths[0])
     options = ["--model", str(place), *(["--exact-returns"] if exact_returns else [])]
     for name, value in (("max-episode-steps", max_episode_steps), ("max-size", max_bytes)):
         options += [] if value is None else [f"--{name}", str(value)]
-    before = part_files.read_manifest(folder)
+    before = datasets.read_manifest(folder)
     settings = {
         "data": str(folder),
         "data_settings": None if before is None else dict(before.settings),
@@ -119,7 +118,7 @@ def plan_relabelling(
     names = tuple(path.name for path in paths) if before is None else before.parts
     states = {path.name: path.stat() for path in paths}
     sources = {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
-    return PartsPlan(jobs, part_files.Manifest("relabel", names, settings, sources=sources))
+    return PartsPlan(jobs, datasets.Manifest("relabel", names, settings, sources=sources))
 
 
 def _identify_model(folder: Path) -> str:
@@ -134,7 +133,7 @@ class PartsPlan:
     """What is to be made: a job for each part, and what all of them have in common."""
 
     jobs: tuple[Job, ...]
-    manifest: part_files.Manifest
+    manifest: datasets.Manifest
 
 
 def make_part_job(file: str, command: list[str]) -> Job:
@@ -147,18 +146,18 @@ def hold_parts(folder: Path, plan: PartsPlan) -> Lock:
 
     A folder of other settings is refused. A part whose source has changed is to be made again.
     """
-    part_files.check_manifest(folder, plan.manifest)
+    datasets.check_manifest(folder, plan.manifest)
     held = hold_sweep(folder)
     try:
         describe_marks(folder, plan.jobs)  # other commands are refused before anything changes
-        begun = part_files.read_manifest(folder) or plan.manifest
+        begun = datasets.read_manifest(folder) or plan.manifest
         for job in plan.jobs:
             source, now = (one.sources.get(str(job.file)) for one in (begun, plan.manifest))
             mark = read_mark(find_folder(folder, job))
             if mark is not None and source is not None and source != now:
                 outdated = replace(mark, state=FAILED, reason="its data have changed")
                 write_mark(find_folder(folder, job), outdated)
-        part_files.write_manifest(folder, replace(plan.manifest, versions=begun.versions))
+        datasets.write_manifest(folder, replace(plan.manifest, versions=begun.versions))
     except BaseException:
         held.release()
         raise
@@ -167,7 +166,7 @@ def hold_parts(folder: Path, plan: PartsPlan) -> Lock:
 
 def describe_versions(folder: Path, plan: PartsPlan) -> str | None:
     """Say which packages have another version than when the folder was begun, if any have."""
-    before = part_files.read_manifest(folder)
+    before = datasets.read_manifest(folder)
     then, now = (before.versions if before else {}), plan.manifest.versions
     changed = [f"{n} {then[n]}, now {now[n]}" for n in now if then.get(n, now[n]) != now[n]]
     return f"the first parts were made with {'; '.join(changed)}" if changed else None
