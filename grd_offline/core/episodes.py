@@ -146,10 +146,8 @@ class Preferences:
             raise DataError("expected as many first pieces as second ones and answers")
         wrong = np.flatnonzero(~((preferred >= 0) & (preferred <= 1)))
         if wrong.size:
-            raise DataError(
-                f"expected 0 to 1, got {preferred[wrong[0]]:.4g} in pair {wrong[0]}",
-                field="preferred",
-            )
+            reason = f"expected 0 to 1, got {preferred[wrong[0]]:.4g} in pair {wrong[0]}"
+            raise DataError(reason, field="preferred")
         object.__setattr__(self, "preferred", preferred)
 
     @classmethod

@@ -137,14 +137,7 @@ def open_recording(
     if not os.fspath(path).startswith(PREFIX) and is_table(Path(path)):
         from grd_offline.io.tables.build import open_table
 
-        table = open_table(
-            Path(path),
-            columns=columns,
-            returns=returns,
-            expected=expected,
-            needs_outcome=needs_outcome,
-            max_bytes=max_bytes,
-        )
+        table = open_table(Path(path), columns, returns, expected, needs_outcome, max_bytes)
         return _located(table, path)
     if columns is not None or returns is not None:
         _refuse_tables(path)
@@ -420,10 +413,8 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
         if (relabelled := find_relabelled(folder)) is not None:
             return _find_file(relabelled)
         _refuse_tables(path)
-        raise DataError(
-            "is a folder without a Minari dataset (main_data.hdf5) or parts (part-00000.h5)",
-            file=path,
-        )
+        reason = "is a folder without a Minari dataset (main_data.hdf5) or parts (part-00000.h5)"
+        raise DataError(reason, file=path)
     return folder
 
 

@@ -28,13 +28,8 @@ Model = TypeVar("Model")
 _ATTEMPTS = 20
 _MAX_CONFIG_BYTES = 8 * 2**20
 _MAX_WEIGHTS_BYTES = 2**31
-_SAFETENSORS_TYPES = {
-    "float32": "F32",
-    "float64": "F64",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-}
+_TYPES = {"float32": "F32", "float64": "F64", "int32": "I32", "int64": "I64", "uint8": "U8"}
+"""Types as safetensors names them."""
 
 
 def write_model(
@@ -76,10 +71,8 @@ def find_model(folder: str | os.PathLike[str], name: str) -> Path:
         return inner
     several = sorted(one.parent.parent.name for one in path.glob(f"*/{name}/{CONFIG}"))
     if several:
-        raise DataError(
-            f"holds several decompositions: name one of them, such as {path.name}/{several[0]}",
-            file=path,
-        )
+        reason = f"holds several decompositions: name one of them, such as {path.name}/{several[0]}"
+        raise DataError(reason, file=path)
     return path
 
 
@@ -162,14 +155,10 @@ def _compare(file: Any, expected: Mapping[str, tuple[str, tuple[int, ...]]], pat
         raise DataError(f"tensor {reason}", file=path, field=f"{name:.80}")
     for name, (kind, shape) in expected.items():
         entry = file.get_slice(name)
-        found = entry.get_dtype(), tuple(entry.get_shape())
-        if found != (_SAFETENSORS_TYPES[kind], shape):
-            raise DataError(
-                f"expected {_SAFETENSORS_TYPES[kind]} of shape {shape}, got {found[0]} of shape "
-                f"{found[1]}",
-                file=path,
-                field=name,
-            )
+        wanted = f"{_TYPES[kind]} of shape {shape}"
+        found = f"{entry.get_dtype()} of shape {tuple(entry.get_shape())}"
+        if found != wanted:
+            raise DataError(f"expected {wanted}, got {found}", file=path, field=name)
 
 
 def as_plain(text: object) -> str:

@@ -233,15 +233,10 @@ _COMPRESSORS = (h5z.FILTER_DEFLATE, h5z.FILTER_LZF)
 _FILTERS = (*_COMPRESSORS, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _BIG_ENDIAN = "numbers in the other byte order: read in this computer's"
 _KINDS = {
-    h5t.STRING: "text",
-    h5t.VLEN: "variable-length values",
-    h5t.COMPOUND: "compound values",
-    h5t.REFERENCE: "references",
-    h5t.OPAQUE: "opaque values",
-    h5t.ARRAY: "array values",
-    h5t.BITFIELD: "bit fields",
-    h5t.TIME: "time values",
-}
+    h5t.STRING: "text", h5t.VLEN: "variable-length values", h5t.COMPOUND: "compound values",
+    h5t.REFERENCE: "references", h5t.OPAQUE: "opaque values", h5t.ARRAY: "array values",
+    h5t.BITFIELD: "bit fields", h5t.TIME: "time values",
+}  # fmt: skip
 
 
 class UnsupportedType(DataError):

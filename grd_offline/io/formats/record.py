@@ -397,10 +397,8 @@ def flatten(leaves: Sequence[Leaf], arrays: Leaves, field: str) -> SingleArray:
         check_finite(columns[-1], name, flat, LARGEST)
     for leaf, column in zip(leaves, columns, strict=True):
         if len(column) != len(columns[0]):
-            raise DataError(
-                f"expected {len(columns[0])} rows, as in the first part, got {len(column)}",
-                field=leaf.name_in(field),
-            )
+            reason = f"expected {len(columns[0])} rows, as in the first part, got {len(column)}"
+            raise DataError(reason, field=leaf.name_in(field))
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
 
 

@@ -81,7 +81,6 @@ CHOICES, MOST_CHOICES = ("action", "actions"), 20
 
 def open_table(
     path: Path,
-    *,
     columns: Given | None,
     returns: Outcomes | None,
     expected: Expected | None,
@@ -155,17 +154,11 @@ def open_source(
     chosen = choose_columns(
         kinds, given, has_returns=returns is not None, needs_outcome=needs_outcome
     )
-    columns = [
-        Input(
-            name,
-            kinds[name],
-            labels.get(name),
-            name in chosen.categories,
-            (source.entries or {}).get(name),
-            (embedders or {}).get(name),
-        )
-        for name in (*chosen.observations, *chosen.actions)
-    ]
+    columns = []
+    for name in (*chosen.observations, *chosen.actions):
+        entries, embedder = (source.entries or {}).get(name), (embedders or {}).get(name)
+        is_category = name in chosen.categories
+        columns.append(Input(name, kinds[name], labels.get(name), is_category, entries, embedder))
     return _build(replace(source, kinds=kinds), chosen, columns, returns)
 
 
@@ -378,10 +371,8 @@ def _gather(source: TableSource, columns: Columns, inputs: Sequence[Input]) -> _
     if step is not None:
         kind = source.kinds[step]
         if kind not in (NUMBER, TIME, TEXT):
-            raise DataError(
-                f"expected numbers or times for the order of steps, got a {kind}",
-                field=f"column {step}",
-            )
+            reason = f"expected numbers or times for the order of steps, got a {kind}"
+            raise DataError(reason, field=f"column {step}")
         kind = NUMBER if kind == NUMBER else TIME  # text must be times
     roles = ("rewards", "returns", "terminated", "truncated", "truth")
     used = {role: name for role in roles if (name := getattr(columns, role)) is not None}
@@ -579,10 +570,8 @@ class Input:
                 values = embed(values, self._embedder, first_row)
             numbers = as_vectors(values, first_row)
             if self.width not in (1, numbers.shape[1]):
-                raise DataError(
-                    f"{numbers.shape[1]} numbers, the rows before have {self.width}",
-                    field=f"column {self.name}",
-                )
+                reason = f"{numbers.shape[1]} numbers, the rows before have {self.width}"
+                raise DataError(reason, field=f"column {self.name}")
             self.width = numbers.shape[1]
         else:
             numbers = as_numbers(values, first_row)[:, None]
