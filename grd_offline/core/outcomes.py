@@ -6,10 +6,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from grd_offline.core.typing import Array
 
-    Array = NDArray[np.float64]
 _LOG_ODDS = "Rewards are in units of log-odds: "
 
 

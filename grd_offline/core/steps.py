@@ -41,12 +41,8 @@ class StepBatch(Generic[Values]):
         terminations: ArrayLike | None = None,
     ) -> StepBatch[AnyArray]:
         """The steps that a user gives, in any form that numpy takes."""
-        return StepBatch(
-            np.asarray(observations),
-            np.asarray(actions),
-            None if next_observations is None else np.asarray(next_observations),
-            None if terminations is None else np.asarray(terminations),
-        )
+        given = StepBatch[Any](observations, actions, next_observations, terminations)
+        return given.map(np.asarray)
 
     @classmethod
     def from_episode(cls, episode: Episode) -> StepBatch[AnyArray]:

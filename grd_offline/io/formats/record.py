@@ -524,7 +524,10 @@ def space_from_leaves(leaves: Sequence[Leaf]) -> dict[str, Any]:
 
 def _space_of(leaf: Leaf) -> dict[str, Any]:
     if leaf.categories is None:
-        low, high = _bounds(np.dtype(leaf.dtype))
+        dtype = np.dtype(leaf.dtype)
+        low, high = (-np.inf, np.inf) if dtype.kind == "f" else (0, 1)
+        if dtype.kind in "iu":
+            low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         bounds = {
             name: np.full(leaf.shape, b).tolist() for name, b in (("low", low), ("high", high))
         }
@@ -534,11 +537,3 @@ def _space_of(leaf: Leaf) -> dict[str, Any]:
         return {"type": "Discrete", "dtype": "int64", "start": start, "n": count}
     counts, starts = list(leaf.categories), list(leaf.starts)
     return {"type": "MultiDiscrete", "dtype": "int64", "nvec": counts, "start": starts}
-
-
-def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
-    if dtype.kind == "f":
-        return -np.inf, np.inf
-    if dtype.kind == "b":
-        return 0, 1
-    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -115,14 +116,8 @@ def as_frame(rewarded: Iterable[Rewarded], table: Provenance | None, first: int 
     """Rewards as a table of the library that the data came from; plain arrays if there is none."""
     table = table or Provenance()
     columns = _tabulate(list(rewarded), table, first)
-    if table.library == "pandas":
-        import pandas
-
-        return pandas.DataFrame(columns)
-    if table.library == "polars":
-        import polars
-
-        return polars.DataFrame(columns)
+    if table.library in ("pandas", "polars"):
+        return import_module(table.library).DataFrame(columns)
     if table.library == "pyarrow":
         import pyarrow
 
