@@ -37,8 +37,15 @@ from grd_offline.io.files.results import (
 from grd_offline.io.files.storage import check_folder, create_file, replace_folder
 from grd_offline.io.formats.record import Recording
 from grd_offline.io.tables.build import open_source
-from grd_offline.io.tables.columns import Given, Outcomes, is_table, name_truth, parse_given
-from grd_offline.io.tables.results import ENDINGS, find_library, read_rewards, restore
+from grd_offline.io.tables.columns import (
+    Given,
+    Outcomes,
+    find_library,
+    is_table,
+    name_truth,
+    parse_given,
+)
+from grd_offline.io.tables.results import ENDINGS, read_rewards, restore
 from grd_offline.io.tables.sources import open_frame
 from grd_offline.methods.decompose import Observe, decompose_recording
 from grd_offline.methods.relabelling import (

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import Episode, EpisodeSet, Origin, Provenance, attach_preferences
 from grd_offline.core.errors import DataError, located
 from grd_offline.io.datasets import as_episodes
-from grd_offline.io.tables.columns import Embedder, parse_given
-from grd_offline.io.tables.results import find_library
+from grd_offline.io.tables.columns import Embedder, find_library, parse_given
 
 Names = str | Sequence[str] | None
 

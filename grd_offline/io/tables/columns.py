@@ -339,3 +339,17 @@ def is_table(path: Path) -> bool:
 def has_table_ending(path: Path) -> bool:
     """Whether a file has the ending of a table."""
     return path.suffix.lower() in ENDINGS
+
+
+def list_names(frame: Any) -> list[Any]:
+    """The names of the columns of a table."""
+    if isinstance(frame, Mapping):
+        return list(frame)
+    names = getattr(frame, "column_names", None)
+    return list(frame.columns if names is None else names)
+
+
+def find_library(frame: Any) -> str | None:
+    """The library that results for this frame are tables of, None for plain arrays."""
+    top = type(frame).__module__.partition(".")[0]
+    return top if top in ("pandas", "polars", "pyarrow") else None

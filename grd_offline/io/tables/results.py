@@ -21,9 +21,9 @@ from grd_offline.core.episodes import EPISODE, ROW, STEP, Origin, Provenance
 from grd_offline.core.typing import AnyArray
 from grd_offline.io.files.storage import create_file, replace_file
 from grd_offline.io.formats.record import MEMORY, STD, Header, Record, Recording
+from grd_offline.io.tables.columns import find_library, list_names
 
 REWARD, SPREAD = "reward", "spread"
-LIBRARIES = ("pandas", "polars", "pyarrow")
 ENDINGS = {
     **dict.fromkeys(("csv", "xlsx"), ".csv"),
     **dict.fromkeys(("parquet", "lerobot"), ".parquet"),
@@ -124,20 +124,6 @@ def as_frame(rewarded: Iterable[Rewarded], table: Provenance | None, first: int 
         pairs = columns.items()
         return pyarrow.table({n: c.tolist() if c.dtype.kind in "UO" else c for n, c in pairs})
     return columns
-
-
-def list_names(frame: Any) -> list[Any]:
-    """The names of the columns of a table."""
-    if isinstance(frame, Mapping):
-        return list(frame)
-    names = getattr(frame, "column_names", None)
-    return list(frame.columns if names is None else names)
-
-
-def find_library(frame: Any) -> str | None:
-    """The library that results for this frame are tables of, None for plain arrays."""
-    top = type(frame).__module__.partition(".")[0]
-    return top if top in LIBRARIES else None
 
 
 def restore(rewards: Any, table: Any, header: Header) -> Any:

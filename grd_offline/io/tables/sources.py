@@ -56,9 +56,11 @@ from grd_offline.io.tables.columns import (
     TIME,
     VECTOR,
     Embedder,
+    find_library,
+    list_names,
     refuse_image,
 )
-from grd_offline.io.tables.results import MOMENTS, find_library, list_names
+from grd_offline.io.tables.results import MOMENTS
 
 BLOCK_ROWS = 65_536
 FLAGS = {"true": True, "false": False, "yes": True, "no": False}
