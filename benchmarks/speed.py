@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from grd_offline.core.episodes import EpisodeSet
-from grd_offline.io.datasets import as_episodes, open_recording, write_dataset
+from grd_offline.io.datasets import as_episodes, open_recording
 from grd_offline.methods import make_decomposer
-from grd_offline.methods.relabelling import relabel_records
+from grd_offline.methods.relabelling import apply_model, write_relabelled
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.networks.members.nn import RewardNet
 from grd_offline.pipeline.decompose import decompose
@@ -83,8 +83,7 @@ def show_relabel(data: Path, model: RewardModel, out: Path, repeats: int) -> Non
                     net(block, torch.ones(1, 1, block.shape[-1]))
 
         def relabel() -> None:
-            records = relabel_records(recording, data, model)
-            write_dataset(out, recording.header, records, layout="own", lengths=recording.lengths)
+            write_relabelled(apply_model(recording, data, model), out, table=None)
 
         predict = measure(lambda: model.predict(*arrays), repeats)
         bare = measure(forward, repeats)
