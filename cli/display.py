@@ -85,13 +85,15 @@ BAR = BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6))
 LEFT = Told(lambda task: str(task.fields["left"]))
 
 
-class Bars(Progress):
+class ProgressBars(Progress):
     """Bars that are drawn in a terminal. Anywhere else, who fills them prints lines instead."""
 
     def __init__(
         self,
         *columns: ProgressColumn,
-        draw: Callable[[Bars], RenderableType] = lambda bars: bars.make_tasks_table(bars.tasks),
+        draw: Callable[[ProgressBars], RenderableType] = lambda bars: bars.make_tasks_table(
+            bars.tasks
+        ),
         refreshes: float = 4,
     ) -> None:
         self._draw = draw  # a thread of its own calls it: it goes on while a stage computes
@@ -156,7 +158,7 @@ def show_progress(
         return f"{task.fields['work'] / max(task.elapsed or 0, 1e-9):,.0f} {work}/s"
 
     done = Told(lambda task: f"{task.completed:,}/{total:,} {unit}")
-    bars = Bars(LABEL, BAR, done, Told(tell_left), Told(tell_rate))
+    bars = ProgressBars(LABEL, BAR, done, Told(tell_left), Told(tell_rate))
     number = bars.add_task(label, total=total, work=0)
     (task,) = bars.tasks
     if stop is not None:
@@ -172,10 +174,10 @@ def show_progress(
         yield advance
 
 
-def make_stage_bar(forecast: Forecast) -> Bars:
+def make_stage_bar(forecast: Forecast) -> ProgressBars:
     """One line: the stage, the bar of the whole, its percentage and the time left."""
 
-    def draw(bars: Bars) -> Table:
+    def draw(bars: ProgressBars) -> Table:
         look = forecast.look()
         left = format_left(look.seconds_left, look.is_least) or "measuring the time left"
         for task in bars.tasks:
@@ -183,7 +185,7 @@ def make_stage_bar(forecast: Forecast) -> Bars:
         return bars.make_tasks_table(bars.tasks)
 
     share = Told(lambda task: format_percentage(min(task.completed, 0.99)).rjust(4))
-    bars = Bars(LABEL, BAR, share, LEFT, draw=draw)
+    bars = ProgressBars(LABEL, BAR, share, LEFT, draw=draw)
     bars.add_task("", total=1.0, left="")
     return bars
 
@@ -230,7 +232,7 @@ class JobsDisplay(Observer):
         self._begin, self._looked = time.monotonic(), 0.0
         self._at_begin = sum(map(self._measure, self._jobs))
         share = Told(lambda task: f"{task.percentage:3.0f} %")
-        self.bars = Bars(LABEL, BAR, share, TimeElapsedColumn(), LEFT)
+        self.bars = ProgressBars(LABEL, BAR, share, TimeElapsedColumn(), LEFT)
         self.say = stop.show = self.bars.say
         if self._done:
             self.say(f"{len(self._done)} of {len(jobs)} {what} had finished before")
@@ -425,7 +427,7 @@ class RunDisplay(Observer):
         """What the command says when it is asked to stop."""
         tell = Told(lambda task: f"{self.unit} {self.run.step:,} of {self.total:,}")
         share = Told(lambda task: format_percentage(run.step / run.total))
-        self.bars = Bars(tell, BAR, share, draw=self._draw, refreshes=1)
+        self.bars = ProgressBars(tell, BAR, share, draw=self._draw, refreshes=1)
         self.bars.add_task("steps", total=run.total, completed=run.step)
         self.bars.add_task("updates", completed=run.learner.updates, visible=False)
         if stop is not None:
@@ -437,7 +439,7 @@ class RunDisplay(Observer):
                 f"{count(self.total, self.unit)} each{phase}; writing to {files.path}"
             )
 
-    def _draw(self, bars: Bars) -> RenderableType:
+    def _draw(self, bars: ProgressBars) -> RenderableType:
         if not bars.tasks:
             return ""
         return draw_panel(self, bars.console.width - 2, bars.console.height)

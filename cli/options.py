@@ -88,7 +88,7 @@ class Command(click.Command):
             formatter.write_text("\n".join(lines))
 
 
-class Group(Command, click.Group):
+class CommandGroup(Command, click.Group):
     """A group of commands, with examples of its own. It shows the first sentence of each."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

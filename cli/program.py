@@ -15,14 +15,14 @@ from grd_offline.core.packages import describe_missing
 from .data import collect, convert, inspect
 from .decompose import decompose, evaluate, export, relabel
 from .doctor import doctor
-from .options import Group
+from .options import CommandGroup
 from .results import compare, plot, report, sweep
 from .terminal import echo
 from .train import judge, train_offline, train_online
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(

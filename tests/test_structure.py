@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import Counter
 from graphlib import TopologicalSorter
 
 import pytest
@@ -55,6 +56,16 @@ def files():
         if parts not in (("__init__",), ("__main__",)):
             yield parts[0], file
     yield from (("cli", file) for file in sorted((ROOT / "cli").rglob("*.py")))
+
+
+def test_one_class_name_stands_for_one_thing():
+    classes = Counter(
+        node.name
+        for _, file in files()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_every_room_is_listed():

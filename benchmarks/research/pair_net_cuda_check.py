@@ -24,13 +24,13 @@ from grd_offline.methods.pair_net import DynamicsStage, PairNet, PairNetSettings
 from grd_offline.methods.paper import DEFAULT_LAMBDAS, PaperSettings
 from grd_offline.methods.paper import _Updates as PaperUpdates
 from grd_offline.methods.rrd import RrdSettings, build_updates
-from grd_offline.methods.training import Noise, Problem, Trainer
+from grd_offline.methods.training import NetworkData, Noise, Trainer
 from grd_offline.worlds.synthetic import FactoredWorld, Rollout, WorldSettings
 
 Made = tuple[Trainer, Callable[[], None]]
 
 
-def make_updates(problem: Problem, members: int, capture: bool) -> dict[str, Made]:
+def make_updates(problem: NetworkData, members: int, capture: bool) -> dict[str, Made]:
     """Every kind of update, each on a model of its own."""
     device = str(problem.device)
     settings = PairNetSettings(members=members, device=device, capture=capture)
@@ -115,7 +115,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {device}")
     world = FactoredWorld(WorldSettings(graph_seed=0))
     rollout = world.rollout(np.random.default_rng(1000), 500)
-    problem = Problem.from_episodes(as_episodes(rollout), discount=1.0, device=device)
+    problem = NetworkData.from_episodes(as_episodes(rollout), discount=1.0, device=device)
     failed = False
     for members in (1, 5):
         eager, captured = (make_updates(problem, members, capture) for capture in (False, True))

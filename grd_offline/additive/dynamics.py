@@ -930,7 +930,7 @@ class Design:
     groups that a regressor involves; -1 stands for none.
     """
 
-    def __init__(self, problem: Problem, state: int) -> None:
+    def __init__(self, problem: ParentSearch, state: int) -> None:
         self.problem = problem
         self.target = problem.targets[state]
         self.floor = float(problem.floor[state])
@@ -1140,7 +1140,7 @@ def fit_dynamics(
     states, inputs = episodes.state_size, episodes.state_size + episodes.action_size
     # Columns are chosen each on its own, one-hot actions all at once.
     alone = states if episodes.discrete_actions and inputs > states else inputs - 1
-    problem = Problem(transitions, np.split(np.arange(inputs), range(1, alone + 1)), settings)
+    problem = ParentSearch(transitions, np.split(np.arange(inputs), range(1, alone + 1)), settings)
     scores = np.zeros((inputs, states))
     masks = np.zeros(scores.shape, np.bool_)
     for state in range(states):
@@ -1155,7 +1155,7 @@ def fit_dynamics(
     )
 
 
-class Problem:
+class ParentSearch:
     """Sums over the sample that the selection of every state's parents shares.
 
     Features are numbered through all inputs; `owner` is the group and `rank` the place within the

@@ -20,7 +20,7 @@ from grd_offline.core.packages import find_versions
 from grd_offline.core.statistics import compare_rewards
 from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array
-from grd_offline.io.files.results import OBSERVED, RUN_FOLDER, TRUE, Verdict, write_judgement
+from grd_offline.io.files.results import OBSERVED, RUN_FOLDER, TRUE, SourceScores, write_judgement
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_title
 from grd_offline.learning.offline.run import (
@@ -175,7 +175,7 @@ def judge_sources(
     scores: NDArray[np.float64],
     data: OfflineData,
     found: Mapping[str, Found],
-) -> list[Verdict]:
+) -> list[SourceScores]:
     """A verdict on every source, in the order of training."""
     sources = np.array([member.source for member in settings.make_members()])
     of_source = {source: scores[sources == source] for source in settings.rewards}
@@ -190,7 +190,7 @@ def judge_sources(
             of_gain = (mean - behaviour) / (best - behaviour)
         against = found[source].about.get("against_truth")
         pearson = None if against is None else float(against["pearson"])
-        verdicts.append(Verdict(source, tuple(values.tolist()), of_true, of_gain, pearson))
+        verdicts.append(SourceScores(source, tuple(values.tolist()), of_true, of_gain, pearson))
     return verdicts
 
 
@@ -199,7 +199,7 @@ class JudgingResult:
     """The results of `judge`, and the place of its files."""
 
     folder: Path
-    verdicts: list[Verdict]
+    verdicts: list[SourceScores]
     """One for each source of rewards; empty if the training was stopped before an evaluation."""
     unsteady: dict[str, list[int]]
     """Seeds of each source whose policy was once much better than it is in the end."""

@@ -36,7 +36,14 @@ from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.closed_form.estimator import ClosedForm
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.training import Noise, Plan, Problem, Trainer, export_network, make_adam
+from grd_offline.methods.training import (
+    NetworkData,
+    Noise,
+    Plan,
+    Trainer,
+    export_network,
+    make_adam,
+)
 from grd_offline.networks.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
 from grd_offline.networks.members import nn
 from grd_offline.rewards.network import NetworkFunction
@@ -100,7 +107,7 @@ class RewardStage:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: NetworkData,
         kept: Tensor,
         settings: PairNetSettings,
         noise: Noise,
@@ -274,7 +281,7 @@ class RewardStage:
 class DynamicsStage:
     """The mixture density net of the next state, and the masks of its inputs."""
 
-    def __init__(self, problem: Problem, settings: PairNetSettings, noise: Noise) -> None:
+    def __init__(self, problem: NetworkData, settings: PairNetSettings, noise: Noise) -> None:
         self.problem, self.settings, self._noise = problem, settings, noise.updates
         states, actions = problem.states, problem.actions
         self.net = nn.DynamicsNet(
@@ -339,7 +346,7 @@ class PairNet(Decomposer, settings=PairNetSettings):
     def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics; the module's words describe the stages."""
         settings = self.settings
-        problem = Problem.from_episodes(
+        problem = NetworkData.from_episodes(
             episodes, discount=settings.discount, device=settings.device
         )
         noise, device = Noise(rng, settings.device), problem.device
@@ -366,7 +373,7 @@ class PairNet(Decomposer, settings=PairNetSettings):
             plan.run(dynamics.trainer, dynamics.update_masked, 0.7)
         self._keep(problem, stage, dynamics.graph)
 
-    def _keep(self, problem: Problem, stage: RewardStage | None, graph: nn.GraphMasks) -> None:
+    def _keep(self, problem: NetworkData, stage: RewardStage | None, graph: nn.GraphMasks) -> None:
         reward = np.zeros(problem.states + problem.actions)
         score = np.zeros_like(reward)
         self.held_out_r2_ = 0.0
@@ -437,7 +444,7 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
             closed = ClosedForm(discount=settings.discount)
             closed.learn(episodes, rng=rng, progress=progress)
         self.closed_, self.masks_, self.scores_ = closed, closed.masks_, closed.scores_
-        problem = Problem.from_episodes(
+        problem = NetworkData.from_episodes(
             episodes, discount=settings.discount, device=settings.device
         )
         kept = np.concatenate([closed.fit_.state_to_reward, closed.fit_.action_to_reward])

@@ -46,7 +46,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.training import Noise, Problem, Trainer, export_network
+from grd_offline.methods.training import NetworkData, Noise, Trainer, export_network
 from grd_offline.networks.losses import (
     ModelLoss,
     SparsityWeights,
@@ -172,7 +172,7 @@ class Trajectories(NamedTuple):
     """(member, 1) unit of the net's rewards, where it is not that of the returns."""
 
 
-class Transitions(NamedTuple):
+class TransitionBatch(NamedTuple):
     """D_2: single steps, and the state after each."""
 
     inputs: Tensor
@@ -207,7 +207,7 @@ class GenerativeModel:
     def compute_losses(
         self,
         trajectories: Trajectories,
-        transitions: Transitions,
+        transitions: TransitionBatch,
         reward_noise: Float[Tensor, "member reward_copy input 2"],
         dynamics_noise: Float[Tensor, "member dynamics_copy input state 2"],
     ) -> ModelLoss:
@@ -263,7 +263,7 @@ class GenerativeModel:
 
     def compute_dynamics_loss(
         self,
-        batch: Transitions,
+        batch: TransitionBatch,
         noise: Float[Tensor, "member copy input state 2"],
         dense: Float[Tensor, ""] | None = None,
     ) -> Float[Tensor, "member"]:
@@ -351,7 +351,7 @@ class Paper(Decomposer, settings=PaperSettings):
     def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics jointly."""
         settings = self.settings
-        problem = Problem.from_episodes(
+        problem = NetworkData.from_episodes(
             episodes,
             discount=settings.discount,
             device=settings.device,
@@ -378,7 +378,7 @@ class _Updates:
     """The generative model, and updates of it that draw from the rows of a file."""
 
     def __init__(
-        self, problem: Problem, settings: PaperSettings, lambdas: SparsityWeights, noise: Noise
+        self, problem: NetworkData, settings: PaperSettings, lambdas: SparsityWeights, noise: Noise
     ) -> None:
         if not len(problem.rows.transitions):
             raise DataError("no step's next observation is known", field="observations")
@@ -425,7 +425,7 @@ class _Updates:
         inputs, returns = self.problem.inputs[batch.steps], self.problem.targets[rows]
         return Trajectories(inputs, batch.valid, returns, batch.starts)
 
-    def _draw_transitions(self) -> Transitions:
+    def _draw_transitions(self) -> TransitionBatch:
         """Draw D_2: N steps of the file, and the state dimensions that this update predicts."""
         transitions, states = self.problem.rows.transitions, self.problem.states
         steps = transitions[self._pick(len(transitions), self.settings.steps_per_batch)]
@@ -434,7 +434,7 @@ class _Updates:
             order = torch.rand(states, generator=self._noise, device=self.problem.device).argsort()
             outputs = order[: self._outputs]
         next_states = self.problem.inputs[steps + 1][..., :states]
-        return Transitions(self.problem.inputs[steps], next_states, outputs)
+        return TransitionBatch(self.problem.inputs[steps], next_states, outputs)
 
     def _draw_gumbel(self, *shape: int) -> Float[Tensor, "member 1 *shape"]:
         """Gumbel noise; there is one copy of it, since masks are sampled once per update."""

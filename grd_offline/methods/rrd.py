@@ -29,7 +29,7 @@ from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.training import Noise, Problem, Trainer, export_network
+from grd_offline.methods.training import NetworkData, Noise, Trainer, export_network
 from grd_offline.networks.losses import rrd_losses
 from grd_offline.networks.members.nn import RewardNet
 from grd_offline.networks.members.optimiser import Adam
@@ -129,7 +129,7 @@ class Rrd(Decomposer, settings=RrdSettings):
         settings, use_next = self.settings, self.settings.use_next
         if use_next is None:
             use_next = all(episode.has_final_observation for episode in episodes)
-        problem = Problem.from_episodes(
+        problem = NetworkData.from_episodes(
             episodes,
             discount=settings.discount,
             device=settings.device,
@@ -144,7 +144,7 @@ class Rrd(Decomposer, settings=RrdSettings):
 
 
 def build_updates(
-    problem: Problem, settings: RrdSettings, noise: Noise
+    problem: NetworkData, settings: RrdSettings, noise: Noise
 ) -> tuple[RrdModel, Trainer, Callable[[], None]]:
     """The model, its trainer, and an update on a few steps of a few rows of a file."""
     members, inputs, device = settings.members, problem.inputs, problem.device

@@ -306,7 +306,7 @@ def measure_returns(rows: Rows, discount: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class NetworkData:
     """The data of a network: input columns, and the sums that its outputs must reach."""
 
     rows: Rows
@@ -337,7 +337,7 @@ class Problem:
         device: str,
         standardise: bool = True,
         differences: bool = False,
-    ) -> Problem:
+    ) -> NetworkData:
         """Load all episodes; with `standardise` bring inputs and returns to unit scale."""
         rows = stack_rows(episodes)
         columns = [rows.observations, rows.actions]
@@ -386,7 +386,7 @@ class Problem:
 
 def export_network(
     net: RewardNet | PairRewardNet,
-    problem: Problem,
+    problem: NetworkData,
     mask: Float[Tensor, "member column"],
     columns: Int[Tensor, "column"],
 ) -> NetworkFunction:

@@ -23,7 +23,7 @@ from grd_offline.core.typing import Array
 from grd_offline.core.words import format_seconds
 from grd_offline.io.files import results
 from grd_offline.io.files.plain import folder_errors
-from grd_offline.io.files.results import OBSERVED, TRUE, JudgementRecord, RunRecord, Verdict
+from grd_offline.io.files.results import OBSERVED, TRUE, JudgementRecord, RunRecord, SourceScores
 from grd_offline.report.page import (
     count_steps,
     encode,
@@ -562,7 +562,7 @@ def _make_judgement_page(judgement: JudgementRecord) -> str:
     )
 
 
-def _show_reached(verdict: Verdict) -> str:
+def _show_reached(verdict: SourceScores) -> str:
     """Write the mean and the standard deviation of the return."""
     return show_spread(verdict.mean, verdict.spread, len(verdict.scores))
 
@@ -584,7 +584,7 @@ def _choose_measure(judgement: JudgementRecord) -> str:
     return "share_of_gain" if is_gain else "return"
 
 
-def _tell(verdict: Verdict, measure: str) -> str:
+def _tell(verdict: SourceScores, measure: str) -> str:
     """Write a verdict in one measure."""
     share = getattr(verdict, measure) if measure != "return" else None
     return show_number(verdict.mean) if share is None else _show_share(share)
@@ -601,7 +601,7 @@ def _list_facts(judgement: JudgementRecord, rivals: Sequence[str]) -> list[tuple
     return facts
 
 
-def _list_verdicts(ranking: Sequence[Verdict]) -> tuple[list[str], list[tuple[str, ...]]]:
+def _list_verdicts(ranking: Sequence[SourceScores]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The table of verdicts, without the columns that no source has a number in."""
     columns = {
         "rewards": [verdict.source for verdict in ranking],
@@ -654,7 +654,7 @@ def _list_methods(judgement: JudgementRecord) -> list[tuple[str, ...]]:
     ]
 
 
-def _pack_verdict(verdict: Verdict, looks: Mapping[str, int]) -> dict[str, Any]:
+def _pack_verdict(verdict: SourceScores, looks: Mapping[str, int]) -> dict[str, Any]:
     return {
         "source": verdict.source,
         "oracle": verdict.source == TRUE,

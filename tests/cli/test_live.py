@@ -21,7 +21,7 @@ from grd_offline.cli.display import (
     summarise,
 )
 from grd_offline.io.files.results import EVALUATION_COLUMNS
-from grd_offline.learning.runs.run import Evaluation, Measures
+from grd_offline.learning.runs.run import Evaluation, MemberMeasures
 
 
 class FakeRun:
@@ -45,7 +45,7 @@ class FakeRun:
     def measure(self):
         self.looks += 1
         nan = np.nan
-        return Measures(
+        return MemberMeasures(
             np.array([0.9, 0.7, nan, nan]),
             np.array([0.25, 0.25, nan, nan]),
             np.array([2.0, 1.0, 4.0, 4.0]),

@@ -11,7 +11,7 @@ from run_tables import write_run
 
 from grd_offline.core.errors import DataError
 from grd_offline.io.files.results import (
-    Verdict,
+    SourceScores,
     find_relabelled,
     is_decomposition,
     is_judgement,
@@ -88,9 +88,9 @@ def test_verdicts_come_back_best_first(tmp_path):
     folder = write_verdicts(tmp_path / "judge")
     about = json.loads((folder / "judge.json").read_text())
     verdicts = [
-        Verdict("uniform", (1.0, 3.0), None, None, 0.5),
-        Verdict("true", (4.0, 6.0), 1.0, 1.0, 1.0),
-        Verdict("grd", (4.0, 5.0), 0.9, 0.8, None),
+        SourceScores("uniform", (1.0, 3.0), None, None, 0.5),
+        SourceScores("true", (4.0, 6.0), 1.0, 1.0, 1.0),
+        SourceScores("grd", (4.0, 5.0), 0.9, 0.8, None),
     ]
     left_out = ("format", "version", "verdicts")
     write_judgement(folder, verdicts, {n: v for n, v in about.items() if n not in left_out})

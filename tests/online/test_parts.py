@@ -7,7 +7,7 @@ import torch
 from grd_offline.learning.online.replay import FinishedEpisode, Replay
 from grd_offline.networks.members.nn import (
     Stack,
-    Uniform,
+    UniformNumbers,
     build_members,
     to_gumbel,
     to_index,
@@ -34,7 +34,7 @@ def split_mix(value):
 def test_draws_are_split_mix():
     golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
     seeds, stream, counter = [3, 12345], 1, 17
-    numbers = Uniform(seeds, 4, stream=stream, device="cpu").draw(torch.tensor(counter))
+    numbers = UniformNumbers(seeds, 4, stream=stream, device="cpu").draw(torch.tensor(counter))
     for row, seed in zip(numbers, seeds, strict=True):
         key = split_mix((split_mix((seed * golden + stream) & mask) + counter * golden) & mask)
         bits = [split_mix((key + place * golden) & mask) >> 41 for place in range(4)]
@@ -42,14 +42,14 @@ def test_draws_are_split_mix():
 
 
 def test_draws_of_a_member_do_not_depend_on_the_others():
-    alone = Uniform([7], 100, stream=0, device="cpu").draw(torch.tensor(5))
-    group = Uniform([1, 7, 2], 100, stream=0, device="cpu").draw(torch.tensor(5))
+    alone = UniformNumbers([7], 100, stream=0, device="cpu").draw(torch.tensor(5))
+    group = UniformNumbers([1, 7, 2], 100, stream=0, device="cpu").draw(torch.tensor(5))
     assert torch.equal(alone[0], group[1])
     assert not torch.equal(group[0], group[1])
 
 
 def test_draws_are_uniform_normal_and_gumbel():
-    numbers = Uniform([0, 1], 100_000, stream=0, device="cpu").draw(torch.tensor(1))
+    numbers = UniformNumbers([0, 1], 100_000, stream=0, device="cpu").draw(torch.tensor(1))
     assert numbers.min() > 0
     assert numbers.max() < 1
     np.testing.assert_allclose(np.histogram(numbers[0], 10, (0, 1))[0], 10_000, rtol=0.05)

@@ -450,7 +450,7 @@ def read_names(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SourceScores:
     """Scores of the policies that were trained on one source of rewards."""
 
     source: str
@@ -492,18 +492,18 @@ class JudgementRecord:
     about: Mapping[str, Any]
     """The contents of `judge.json`."""
     run: RunRecord
-    ranking: tuple[Verdict, ...]
+    ranking: tuple[SourceScores, ...]
     """The verdict with the best mean score comes first."""
     sources: Mapping[str, Mapping[str, Any]]
     """For each source, a description of how its rewards were found."""
 
     @property
-    def methods(self) -> list[Verdict]:
+    def methods(self) -> list[SourceScores]:
         """The verdicts on methods; there is at least one."""
         return [verdict for verdict in self.ranking if verdict.source not in (TRUE, OBSERVED)]
 
     @property
-    def best(self) -> Verdict:
+    def best(self) -> SourceScores:
         return self.methods[0]
 
     @property
@@ -512,7 +512,7 @@ class JudgementRecord:
         mean = self.about["data_mean_return"]
         return None if mean is None else float(mean)
 
-    def find(self, source: str) -> Verdict | None:
+    def find(self, source: str) -> SourceScores | None:
         """Return the verdict on a source, if there is one."""
         return next((verdict for verdict in self.ranking if verdict.source == source), None)
 
@@ -521,7 +521,9 @@ def is_judgement(folder: Path) -> bool:
     return (folder / JUDGE_FILE).is_file()
 
 
-def write_judgement(folder: Path, verdicts: Sequence[Verdict], about: Mapping[str, Any]) -> None:
+def write_judgement(
+    folder: Path, verdicts: Sequence[SourceScores], about: Mapping[str, Any]
+) -> None:
     """Write the verdicts as JSON, together with `about`, and as a table."""
     rows = [verdict.to_json() for verdict in verdicts]
     contents = {"format": JUDGE_FORMAT, "version": JUDGE_VERSION, **about, "verdicts": rows}
@@ -532,7 +534,7 @@ def write_judgement(folder: Path, verdicts: Sequence[Verdict], about: Mapping[st
 class _About(TypedDict):
     """What is read of `judge.json`."""
 
-    verdicts: list[Verdict]
+    verdicts: list[SourceScores]
     sources: dict[str, dict[str, Any] | None]
 
 

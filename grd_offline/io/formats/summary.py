@@ -26,7 +26,7 @@ CONVENTION = {
 UNFINISHED = "episodes end with neither termination nor truncation: kept as unfinished"
 
 
-class Measures(NamedTuple):
+class ValueSummary(NamedTuple):
     """Four numbers that summarise some values."""
 
     min: float
@@ -35,15 +35,15 @@ class Measures(NamedTuple):
     std: float
 
 
-def measure(values: NDArray[Any]) -> Measures:
+def measure(values: NDArray[Any]) -> ValueSummary:
     """Extremes, mean and standard deviation of finite numbers of any size."""
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high))
     with np.errstate(invalid="ignore", over="ignore"):
         if size == 0 or 1e-150 < size < 1e150:
-            return Measures(low, float(values.mean()), high, float(values.std()))
+            return ValueSummary(low, float(values.mean()), high, float(values.std()))
         scaled = values / size  # the squares of others leave the range of float64
-        return Measures(low, float(scaled.mean()) * size, high, float(scaled.std()) * size)
+        return ValueSummary(low, float(scaled.mean()) * size, high, float(scaled.std()) * size)
 
 
 @dataclass(frozen=True)

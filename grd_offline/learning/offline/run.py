@@ -50,7 +50,7 @@ from grd_offline.learning.runs.run import (
     TrainingResult,
 )
 from grd_offline.learning.settings import SOURCES, OfflineMember, OfflineSettings
-from grd_offline.networks.members.nn import Uniform, to_index
+from grd_offline.networks.members.nn import UniformNumbers, to_index
 from grd_offline.worlds.environments import resolve_environment_id
 
 TRUE = "true_rewards"
@@ -322,7 +322,7 @@ class OfflineLearner(RunLearner):
         self._sizes = torch.full((len(seeds),), len(transitions.rows), device=device)
         self._noise_size = self.agent.noise_size * sizes[1]
         count = settings.batch * (2 + self._noise_size)
-        self._uniform = Uniform(seeds, count, stream=STREAM, device=device)
+        self._uniform = UniformNumbers(seeds, count, stream=STREAM, device=device)
         self._draw = self._draw_batch
         if self._capture:
             self.compile()

@@ -96,7 +96,7 @@ class _Member:
             self.rows.append(sum_episodes(self.structure, self.waiting[known:]))
 
 
-class ClosedForm(RewardSource):
+class ClosedFormSource(RewardSource):
     """The sums of effects of some members."""
 
     def __init__(

@@ -17,21 +17,21 @@ from grd_offline.core.endings import Endings
 from grd_offline.core.graph import compact_closure, compact_one_hop
 from grd_offline.learning.agents.agent import Ahead, PolicyBatch, ReplaySteps
 from grd_offline.learning.agents.algorithms import find_algorithm
-from grd_offline.learning.online.closed_form import ClosedForm
+from grd_offline.learning.online.closed_form import ClosedFormSource
 from grd_offline.learning.online.replay import FinishedEpisode, Replay, TrueRewards
 from grd_offline.learning.online.sources import (
     Delayed,
     Generative,
-    Ircr,
+    IrcrSource,
     Oracle,
     Quadratic,
     RewardSource,
-    Rrd,
+    RrdSource,
 )
 from grd_offline.learning.runs.run import RunLearner
 from grd_offline.learning.settings import Member, OnlineSettings
 from grd_offline.networks.members.device import Download
-from grd_offline.networks.members.nn import Masks, Uniform
+from grd_offline.networks.members.nn import Masks, UniformNumbers
 
 Flags = NDArray[np.bool_]
 
@@ -68,8 +68,8 @@ class CompactStates:
 
 STREAM = 0
 SOURCES = {
-    "none": Delayed, "oracle": Oracle, "ircr": Ircr, "quadratic": Quadratic, "rrd": Rrd,
-    "closed-form": ClosedForm, "paper": Generative, "joint-net": Generative,
+    "none": Delayed, "oracle": Oracle, "ircr": IrcrSource, "quadratic": Quadratic, "rrd": RrdSource,
+    "closed-form": ClosedFormSource, "paper": Generative, "joint-net": Generative,
 }  # fmt: skip
 """The source of rewards of each kind of member."""
 
@@ -135,7 +135,7 @@ class Learner(RunLearner):
         self._compact = [CompactStates(settings.compact) for _ in self.sources]
         self._noise_size = self.agent.noise_size * actions
         numbers = settings.batch * (1 + self._noise_size)
-        self._uniform = Uniform(self._seeds, numbers, stream=STREAM, device=device)
+        self._uniform = UniformNumbers(self._seeds, numbers, stream=STREAM, device=device)
         self._draw = self._draw_steps
         self._rewards = [source.compute_rewards for source in self.sources]
         if self._capture:

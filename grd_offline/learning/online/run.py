@@ -58,7 +58,7 @@ from grd_offline.learning.runs.run import (
     CHUNK,
     LOG_EVERY,
     Evaluation,
-    Measures,
+    MemberMeasures,
     Run,
     RunFolder,
     TrainingResult,
@@ -380,7 +380,7 @@ class OnlineRun(Run):
                 found[member] = pearson(*both)
         return found
 
-    def measure(self) -> Measures:
+    def measure(self) -> MemberMeasures:
         edges = np.full(len(self.members), np.nan)
         for member in range(len(self.members)):
             source, place = self.learner.find_source(member)
@@ -388,7 +388,7 @@ class OnlineRun(Run):
             if masks is not None:
                 edges[member] = np.mean([float(mask[place].float().mean()) for mask in masks])
         compact = self.learner.compute_compact().sum(1).astype(np.float64)
-        return Measures(
+        return MemberMeasures(
             self.correlate(self.begin_predictions()()), edges, compact, self.learner.count_skipped()
         )
 

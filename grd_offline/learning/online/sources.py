@@ -33,7 +33,13 @@ from grd_offline.methods.rrd import STEPS_PER_EPISODE, RrdModel
 from grd_offline.methods.training import copy_member, export_reward
 from grd_offline.networks.losses import SparsityWeights
 from grd_offline.networks.members.device import Download, SideStream, restore
-from grd_offline.networks.members.nn import Masks, RewardNet, Uniform, build_members, to_gumbel
+from grd_offline.networks.members.nn import (
+    Masks,
+    RewardNet,
+    UniformNumbers,
+    build_members,
+    to_gumbel,
+)
 from grd_offline.rewards.network import NetworkFunction
 from grd_offline.rewards.quadratic import QuadraticFunction
 
@@ -194,7 +200,7 @@ class Oracle(RewardSource):
         return {"true": self._true[:, : self.replay.used]}
 
 
-class Ircr(RewardSource):
+class IrcrSource(RewardSource):
     """`ircr`: each step gets its episode's return, between 0 and 1 over the episodes seen."""
 
     def __init__(self, where: slice, replay: Replay, *about: Any) -> None:
@@ -239,7 +245,7 @@ class SourceNumbers:
     ) -> None:
         self._shapes = shapes
         self._sizes = [math.prod(shape) for shape in shapes]
-        self._uniform = Uniform(seeds, sum(self._sizes), stream=STREAM, device=device)
+        self._uniform = UniformNumbers(seeds, sum(self._sizes), stream=STREAM, device=device)
 
     def draw(self, counter: Tensor, part: int) -> Tensor:
         """The numbers of one of the shapes."""
@@ -586,7 +592,7 @@ class Generative(RewardSource):
         if self.settings.standardise:
             next_states = (next_states - self._mean[..., :states]) / self._std[..., :states]
         inputs = self._scale_inputs(steps.observations, steps.actions)
-        transitions = paper.Transitions(inputs, next_states, outputs)
+        transitions = paper.TransitionBatch(inputs, next_states, outputs)
         dynamics = self.model.compute_dynamics_loss(transitions, to_gumbel(noise), dense)
         return dynamics, self.model.compute_sparsity_loss(dense)
 
@@ -679,7 +685,7 @@ class Normaliser:
         return mean[:, None], std[:, None], offset[:, None], scale[:, None], spread[:, None]
 
 
-class Rrd(RewardSource):
+class RrdSource(RewardSource):
     """`rrd` and `rrd-unbiased`: randomised return decomposition beside a policy that learns.
 
     `grd_offline.methods.rrd` has the model; each update draws a few episodes of the replay

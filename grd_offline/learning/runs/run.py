@@ -114,7 +114,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Measures:
+class MemberMeasures:
     """Measures of each member besides its returns, for a display: arrays (member,)."""
 
     correlations: NDArray[np.float64]
@@ -182,7 +182,7 @@ class Run(ABC):
         """The phase before the first update, in words. It is empty once the members learn."""
         return ""
 
-    def measure(self) -> Measures | None:
+    def measure(self) -> MemberMeasures | None:
         """Measure the members for a display. None if there are only returns."""
         return None
 

@@ -397,7 +397,7 @@ _SECOND = -7723592293110705685
 _BITS = 23  # so many, and a half added, are exact in a float: never 0, never 1
 
 
-class Uniform:
+class UniformNumbers:
     """`count` numbers per member and update, uniform in the open interval from 0 to 1.
 
     Those of another `stream` or another update have nothing to do with these. A member's numbers
