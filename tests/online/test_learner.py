@@ -126,7 +126,7 @@ def test_rewards_come_from_where_the_method_says():
     rewards, own = rows["Delayed"]
     assert torch.equal(rewards, own.delivered[0])
     assert 0 < (rewards != 0).sum() < 50
-    rewards, own = rows["Ircr"]
+    rewards, own = rows["IrcrSource"]
     assert rewards.min() == 0
     assert rewards.max() == 1
     assert np.corrcoef(rewards, own.returns[0])[0, 1] > 0.999
