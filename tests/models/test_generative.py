@@ -52,9 +52,9 @@ def lay_end_to_end(batch: paper.Trajectories) -> paper.Trajectories:
     return batch._replace(inputs=inputs, valid=valid.expand(MEMBERS, -1, -1))
 
 
-def make_transitions(outputs: tuple[int, ...] = tuple(range(STATES))) -> paper.Transitions:
+def make_transitions(outputs: tuple[int, ...] = tuple(range(STATES))) -> paper.TransitionBatch:
     inputs, targets = draw(MEMBERS, 10, INPUTS, seed=2), draw(MEMBERS, 10, STATES, seed=3)
-    return paper.Transitions(inputs, targets, torch.tensor(outputs))
+    return paper.TransitionBatch(inputs, targets, torch.tensor(outputs))
 
 
 def make_noise(copies: int = 1) -> tuple[Tensor, Tensor]:
