@@ -23,17 +23,17 @@ demo: $(STAMP)
 
 # One thread each, and four processes for two cores, because some tests mostly wait. Hundreds of processes
 # import the package, so that its compiled files are kept, also by a shell that tells Python not to.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal --durations 10
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --durations 10
 
-# What everybody runs before a commit.
+# What everybody runs before a commit. The tests of a file share what it prepares.
 test: $(STAMP)
-	$(PYTEST) -m "not long"
+	$(PYTEST) --dist loadfile -m "not long"
 
 # And the long ones: kills, hangs, full disks, twenty times the damaged files, every snippet of the pages,
 # the wheel, the browser.
 .PHONY: test-all
 test-all: test
-	GRD_OFFLINE_FUZZ=20 $(PYTEST) -m long
+	GRD_OFFLINE_FUZZ=20 $(PYTEST) --dist worksteal -m long
 
 check: $(STAMP)
 	$(BIN)/ruff check .

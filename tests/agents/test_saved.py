@@ -91,6 +91,7 @@ def test_actions_are_those_of_the_policy(run_folder: Path, noise: str) -> None:
     assert not np.array_equal(records[0].actions[""], records[1].actions[""])
 
 
+@pytest.mark.long
 def test_same_mixture_whatever_the_number_of_workers(run_folder: Path, tmp_path: Path) -> None:
     settings = {"checkpoints": "all", "episodes": 24, "seed": 3}
     header, records = collect_with(run_folder, **settings)

@@ -270,6 +270,7 @@ def test_misbehaving_environment(mode: str, message: str, workers: int) -> None:
         run_odd(mode, workers=workers)
 
 
+@pytest.mark.long
 def test_first_error_is_the_same_for_any_number_of_workers() -> None:
     errors = set()
     for workers in (1, 3):

@@ -244,6 +244,7 @@ def test_a_round_that_begins_before_the_last_one_is_over(workers: int) -> None:
         np.testing.assert_array_equal(array, found[name])
 
 
+@pytest.mark.long
 def test_a_member_that_is_done_does_not_wait_for_the_others() -> None:
     with make_fleet(workers=2) as fleet:
         for index in (0, 1):

@@ -46,6 +46,7 @@ def test_odd_but_usable(name, tmp_path):
     assert code == 0, err
 
 
+@pytest.mark.long
 def test_a_size_limit_can_be_raised(tmp_path):
     """All-zero states shrink a thousandfold: refused by default, read when the user says so."""
     import h5py

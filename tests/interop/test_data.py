@@ -79,6 +79,7 @@ def test_steps_whose_outcome_is_not_known_are_left_out(tmp_path):
     assert len(read_steps(path, "rewards")) == sum(LENGTHS)
 
 
+@pytest.mark.long
 def test_next_observations_are_those_of_the_file(tmp_path):
     """In shuffled data a step does not lead to the one below it."""
     path = write_counted(tmp_path / "data.h5", layout="d4rl")

@@ -298,6 +298,7 @@ def test_what_telescopes_and_follows_from_the_step_is_paid() -> None:
     assert np.corrcoef(np.concatenate(rewards), np.concatenate(truth))[0, 1] > 0.99
 
 
+@pytest.mark.long
 def test_several_deliveries_and_discount() -> None:
     rng = np.random.default_rng(7)
     episodes = draw_episodes(rng, lambda s, a: np.cos(s[:, 0]) - a[:, 1], episodes=60, every=5)

@@ -227,6 +227,7 @@ def test_the_verdict_of_an_estimator_is_that_of_the_command(data):
     assert fitted.decomposition_.metrics["alternatives"] == found.metrics["alternatives"]
 
 
+@pytest.mark.long
 def test_constant_returns_are_told(data):
     """A fit to them warns; a decomposition says the same in a finding."""
     same = EpisodeSet.from_episodes(

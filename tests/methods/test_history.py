@@ -74,6 +74,7 @@ def draw_table(kept, episodes=200, steps=12):
     return EpisodeSet.from_episodes(made)
 
 
+@pytest.mark.long
 def test_a_state_that_acts_late_is_told_where_rows_are_drawn_anew():
     fit = fit_closed_form(draw_table(0.0), QUICK, np.random.default_rng(0))
     assert np.sqrt(fit.history["earlier steps"]) == pytest.approx(1.2, rel=0.1)

@@ -383,6 +383,7 @@ def test_each_member_holds_out_other_rows_and_trains_on_the_rest() -> None:
         assert sorted(rows) == list(range(20))
 
 
+@pytest.mark.long
 def test_dynamics_masks_find_what_moves_a_state() -> None:
     rng = np.random.default_rng(0)
     episodes = []

@@ -46,6 +46,7 @@ def settings(**changes: object) -> RrdSettings:
     return RrdSettings(**options)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_learns_a_reward_and_sees_the_difference(unbiased: bool) -> None:
     episodes = make_set(every=5)

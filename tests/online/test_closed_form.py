@@ -140,6 +140,7 @@ def test_masks_are_those_of_the_reward_and_of_the_dynamics(structure):
     np.testing.assert_array_equal(action_to_state, [[0, 0, 0], [1, 0, 0]])
 
 
+@pytest.mark.long
 def test_actions_share_a_variance_while_episodes_are_few():
     """Of a speed and what all of eight actions cost, among 30 states, from 40 returns."""
     rng, episodes = np.random.default_rng(1), []
@@ -172,6 +173,7 @@ def test_a_structure_survives_a_checkpoint(structure):
     assert again.model.config() == structure.model.config()
 
 
+@pytest.mark.long
 def test_a_member_in_a_group_equals_it_alone(monkeypatch):
     monkeypatch.setattr(closed_form, "PAUSE", 300)
     monkeypatch.setattr(closed_form, "DELAY", 200)
@@ -193,6 +195,7 @@ def test_a_member_in_a_group_equals_it_alone(monkeypatch):
     assert torch.equal(alone.sources[0].compute_rewards(own)[0], rewards[1])
 
 
+@pytest.mark.long
 def test_rows_that_are_worked_out_ahead_are_the_same(monkeypatch):
     """Also across searches, which replace the effects that rows belong to."""
     monkeypatch.setattr(closed_form, "PAUSE", 1500)
@@ -247,6 +250,7 @@ def test_saved_during_a_search_and_loaded_goes_on_the_same(monkeypatch):
     assert torch.equal(learner.agent.losses, other.agent.losses)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop", [300, 450])
 def test_a_run_that_goes_on_equals_one_that_did_not_stop(tmp_path, monkeypatch, stop):
     monkeypatch.setattr(closed_form, "PAUSE", 60)

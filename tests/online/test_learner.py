@@ -20,6 +20,7 @@ def draw(*shape):
     return torch.rand(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backbone", ["sac", "crossq", "td3", "ddpg"])
 def test_a_member_in_a_group_equals_it_alone(backbone):
     settings = make_settings(
