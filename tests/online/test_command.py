@@ -186,7 +186,7 @@ def test_a_resumed_run_has_as_many_workers_as_asked(tmp_path, monkeypatch, given
         asked.append(workers)
         raise DataError("seen")
 
-    monkeypatch.setattr(run, "OnlineRun", refuse)
+    monkeypatch.setattr("grd_offline.learning.online.run.OnlineRun", refuse)
     result = CliRunner().invoke(cli, ["train-online", "--resume", str(tmp_path / "run"), *given])
     assert isinstance(result.exception, DataError)
     assert asked == [expected]
