@@ -184,6 +184,14 @@ def test_tables_say_that_they_need_polars(tmp_path):
     )
 
 
+def test_other_data_need_no_polars():
+    code = (
+        "import sys; sys.modules['polars'] = None\n"
+        "import grd_offline.pipeline.decompose, grd_offline.cli.decompose"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_doctor_says_what_a_light_install_lacks(light):
     out = light[0]["doctor"][1]
     for line in (

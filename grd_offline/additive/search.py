@@ -39,7 +39,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -765,6 +765,7 @@ class _Models:
         weights = np.exp(-0.5 * gap**2)
         self.levels = np.log(weights / weights.sum(1, keepdims=True))
         """(level, variance) log probability of each variance about each level."""
+        self._measure_counts = cache(self._compute_prior)  # asked twice for every draw
 
     def sweep(self) -> float:
         """Draw the noise, then each effect given all others, then the level of the variances."""
@@ -780,9 +781,11 @@ class _Models:
 
     def _measure_prior(self, included: Sequence[int]) -> float:
         """The log probability that these effects are there, and no others."""
-        active = len(self.find_columns(included))
-        mains = sum(len(self.inputs[k]) == 1 for k in included)
-        joint = len(included) - mains
+        inputs = [self.inputs[k] for k in included]
+        active, mains = len(set().union(*inputs)), [len(one) for one in inputs].count(1)
+        return self._measure_counts(active, mains, len(inputs) - mains)
+
+    def _compute_prior(self, active: int, mains: int, joint: int) -> float:
         share = min(0.5, BARS.prior_pairs / max(active - 1, 1))
         alone = BARS.prior_input
         value = active * np.log(alone) + (self.columns - active) * np.log(1 - alone)

@@ -36,7 +36,6 @@ from grd_offline.io.files.results import (
 )
 from grd_offline.io.files.storage import check_folder, create_file, replace_folder
 from grd_offline.io.formats.record import Recording
-from grd_offline.io.tables.build import open_source
 from grd_offline.io.tables.columns import (
     Given,
     Outcomes,
@@ -46,7 +45,6 @@ from grd_offline.io.tables.columns import (
     parse_given,
 )
 from grd_offline.io.tables.results import ENDINGS, read_rewards, restore
-from grd_offline.io.tables.sources import open_frame
 from grd_offline.methods.decompose import Observe, decompose_recording
 from grd_offline.methods.relabelling import (
     apply_model,
@@ -375,6 +373,9 @@ def _open(table: Any, model: RewardModel, columns: Given | None) -> Recording:
     if isinstance(table, EpisodeSet):
         return as_recording(table)
     given = parse_given(columns)
+    from grd_offline.io.tables.build import open_source  # needs polars
+    from grd_offline.io.tables.sources import open_frame
+
     opened = open_source(open_frame(table), given, expected=expect_columns(model))
     library = find_library(table) or ""
     provenance = replace(opened.header.provenance or Provenance(), library=library)
