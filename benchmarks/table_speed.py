@@ -46,7 +46,8 @@ def write_table(path: Path, rows: int) -> None:
 def measure(arguments: list[str]) -> tuple[float, float, float]:
     """Seconds by the clock and of the processor, and peak memory in MB, of one command."""
     begin = time.perf_counter()
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    # Elsewhere than in this tree: Python looks for the package in the working folder first.
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, cwd="/")
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(arguments)} failed")
@@ -64,14 +65,14 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="another tree with a .venv in it")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    table = arguments.folder / f"trips-{arguments.rows}.csv"
+    table = arguments.folder.resolve() / f"trips-{arguments.rows}.csv"
     if not table.exists():
         write_table(table, arguments.rows)
     print(f"{table.name}: {arguments.rows:,} rows, {table.stat().st_size / 2**20:,.0f} MB")
     columns = "step=minute,actions=throttle,return=fuel"
     pythons = {"": sys.executable}
     if arguments.beside is not None:
-        pythons[f" in {arguments.beside}"] = str(arguments.beside / ".venv" / "bin" / "python")
+        pythons[f" in {arguments.beside}"] = str(arguments.beside.absolute() / ".venv/bin/python")
     for command in arguments.commands.split(","):
         program = ["-m", "grd_offline.cli", command, str(table), "--columns", columns]
         if command == "decompose":
