@@ -22,7 +22,7 @@ from grd_offline.core.typing import Array, IntArray
 Effect = tuple[int, ...]
 Kernel = Callable[[Array, Array], Array]
 
-GRID = 513
+GRID = 513  # points of the table of each smooth feature
 _FEW_STEPS = 4  # a grid with more points than so many times the steps is not filled
 
 

@@ -58,7 +58,7 @@ from grd_offline.core.typing import Array, BoolArray, IntArray
 from grd_offline.io.files import models
 from grd_offline.io.files.models import DYNAMICS_FOLDER, find_model, read_settled, write_model
 
-_MAX_EPISODES = 5_000
+_MAX_EPISODES = 5_000  # episodes that transitions are drawn from, at most
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def split_transitions(
     return transitions.take(np.flatnonzero(~out)), transitions.take(np.flatnonzero(out))
 
 
-NODES = 64
-_MAX_STANDARD = 1e6
+NODES = 64  # points of a curve; half quantiles, half evenly over the range
+_MAX_STANDARD = 1e6  # standardised inputs end here, so that squares stay finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +253,7 @@ def sum_squares(features: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(np.maximum(flat @ flat.T, 1e-3 * features.shape[2]), np.float32)
 
 
-COMPONENTS = 3
+COMPONENTS = 3  # normal components of the residuals of a state
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,8 @@ class DynamicsModelSettings(Settings):
 
 FORMAT = "grd-offline dynamics model"
 VERSION = 1
-_MAX_DIMENSIONS = 100_000
-_MAX_TERMS = 20_000_000
+_MAX_DIMENSIONS = 100_000  # files that claim more are refused before anything is allocated
+_MAX_TERMS = 20_000_000  # files that claim more are refused before anything is allocated
 
 
 def write_card(model: DynamicsModel) -> str:
@@ -394,7 +394,7 @@ def read_numbers(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[Any]
     return tensors
 
 
-_CHUNK_ENTRIES = 5_000_000
+_CHUNK_ENTRIES = 5_000_000  # features that are held at once: 40 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -594,11 +594,11 @@ def _read_model(folder: Path) -> DynamicsModel:
 
 
 Progress = Callable[[str, float], None]
-_REGRESSION_WORK = 4e10
-_PAIR_ROWS = 8_000
-_COMPARED_TRANSITIONS = 20_000
-_RESIDUAL_ROWS = 4_000
-_MAX_DESIGN = 20_000_000
+_REGRESSION_WORK = 4e10  # multiplications of a regression, which bound its rows
+_PAIR_ROWS = 8_000  # transitions on which pairs are compared
+_COMPARED_TRANSITIONS = 20_000  # what each of two sets of masks is fitted to for their comparison
+_RESIDUAL_ROWS = 4_000  # transitions whose residuals give the mixture
+_MAX_DESIGN = 20_000_000  # entries of all features: 160 MB
 
 
 def ignore_progress(stage: str, fraction: float) -> None:
@@ -920,7 +920,7 @@ def _measure(model: DynamicsModel, training: Transitions, held_out: Transitions)
 
 RIDGE = 1e-7
 """Added to the mean square of every regressor."""
-_MAX_MAINS = 200
+_MAX_MAINS = 200  # curves of all parents together; each solve is cubic in them
 
 
 class Design:
@@ -1075,11 +1075,11 @@ class Design:
         return strengths
 
 
-_MAX_ENTRIES = 30_000_000
-_RESCREENED = 30
-_COMPARED = 60
-_MAX_BASIC = 1_200
-_PAIR_WORK = 2.5e11
+_MAX_ENTRIES = 30_000_000  # entries of the sample: 240 MB
+_RESCREENED = 30  # inputs of the loudest pairs, which are screened again
+_COMPARED = 60  # candidates with the largest gains that are measured exactly
+_MAX_BASIC = 1_200  # curves of all inputs by which they are compared
+_PAIR_WORK = 2.5e11  # multiplications of a screening of pairs; more take fewer features
 
 
 @dataclass(frozen=True)

@@ -332,8 +332,8 @@ def _measure(errors: Array, weights: Array) -> float:
 _LARGE = 30_000_000  # entries beyond which candidate columns are kept in float32
 _SMALL = 8_000_000  # numbers of all steps up to which these are kept,
 _FEW_SEGMENTS = 20_000  # and deliveries up to which they are
-_PROBE = 4096
-_TRANSITIONS = 1024
+_PROBE = 4096  # steps on which functions are compared
+_TRANSITIONS = 1024  # steps drawn with the state at their start and at their end
 
 
 class ColumnSource:

@@ -226,10 +226,10 @@ def spread_moments(
     return np.asarray(spread * (end - start) ** 2)
 
 
-_LENGTHS = (0.5, 1.0, 2.0)
+_LENGTHS = (0.5, 1.0, 2.0)  # length scales of the cosines, in standard deviations of an input
 _SUMMED = 200_000
 """Steps that are summed at most; of more, every second, every third, and so on."""
-_SEED = 20231
+_SEED = 20231  # any number: the same data get the same cosines
 
 
 def measure_interactions(
@@ -292,7 +292,7 @@ DECAYS = (0.0, 0.5, 0.8, 0.9, 0.95)
 _CANDIDATES = [(kind, decay) for kind in (EARLIER, LATER) for decay in DECAYS] + [(TIME, 0.0)]
 _LEAST_SHARE = {EARLIER: 0.0, LATER: 0.0, TIME: 0.25}
 """Share of the noise that has to be explained."""
-_NOTHING = 1e-9
+_NOTHING = 1e-9  # what is left of an effect that has faded
 _LONGEST = np.sqrt(12.0)  # a standard deviation of 1 over the steps of an episode
 
 

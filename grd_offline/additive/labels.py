@@ -61,9 +61,8 @@ from grd_offline.additive.search import (
 from grd_offline.core.statistics import give_chance
 from grd_offline.core.typing import Array, IntArray
 
-_STEPS = 30
-_CHUNK = 8_000_000
-_WIDTH = 8
+_STEPS = 30  # expansions at most
+_WIDTH = 8  # columns of a block are filled up to a multiple of this
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ from grd_offline.core.typing import Array, IntArray
 if TYPE_CHECKING:
     from grd_offline.additive.settings import ClosedFormSettings
 
-SMALLEST_VARIANCE = 1e-10
+SMALLEST_VARIANCE = 1e-10  # an effect of less counts as absent
 _LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once
 
 
@@ -380,7 +380,7 @@ def measure_inflation(fit: Posterior, floor: float, rng: np.random.Generator, cl
     return float(np.clip(np.sqrt((errors**2).mean()), 1.0, 10.0))
 
 
-_TO_SD = 1.4826
+_TO_SD = 1.4826  # the standard deviation of normal errors over their median size
 
 
 def measure_weights(errors: Array, near: float = 0.0) -> Array | None:

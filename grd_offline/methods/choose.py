@@ -49,7 +49,7 @@ from grd_offline.methods.registry import AUTO, find_method, make_decomposer
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.rewards.effects import EffectModel, average_effects
 
-MOST_LISTED = 1000
+MOST_LISTED = 1000  # held-out returns that are listed
 _FAR = 10.0  # times the usual error
 _NEAR = 0.03  # of the spread of the returns
 
@@ -170,13 +170,13 @@ def is_worth_a_process(episodes: EpisodeSet) -> bool:
     return count_cores() > 1 and seconds > _WORTH and held < _MOST_BYTES
 
 
-GOOD_ENOUGH = 0.95
-MARGIN = 0.9
-HELD_OUT = 0.2
-FEWEST_TO_COMPARE = 20
-FEWEST_TO_CHALLENGE = 200
-LITTLE = 0.2
-HOPELESS = 1.5
+GOOD_ENOUGH = 0.95  # R² of held-out returns at which nothing else is tried
+MARGIN = 0.9  # times the error of the other fit: a better one has less
+HELD_OUT = 0.2  # share of the episodes that are held out
+FEWEST_TO_COMPARE = 20  # outcomes held out, without which no fit is compared
+FEWEST_TO_CHALLENGE = 200  # outcomes, without which no network is tried
+LITTLE = 0.2  # R² of held-out returns, up to which no network is tried
+HOPELESS = 1.5  # times the error of the closed form, at which a network is given up early
 CLOSED = "closed-form"
 SIMPLE = ("linear", "uniform")
 CHALLENGERS = ("masked-net", "pair-net")
@@ -184,12 +184,12 @@ AVERAGE = "closed-form and linear, averaged"
 MOST_FITTED = 5_000
 """Largest number of deliveries that rewards are fitted to. If there are more, so many are drawn.
 All steps get their rewards."""
-_MOST_COMPARED = 200
+_MOST_COMPARED = 200  # episodes over which two fits are averaged
 _TOLD = {
     SUCCESS: "outcomes are success or failure: the closed form with a logistic link",
     PREFERENCE: "preferences: the closed form with a logistic link",
 }
-_MANY_TIMES = 1000
+_MANY_TIMES = 1000  # larger ratios are not printed
 _COMPARING = "comparing with other fits: "
 _TRIALS = (0.0, 0.01, 0.03)  # of a network's updates, to time it; the first one warms up
 FEWEST = 10

@@ -80,7 +80,7 @@ def learn_dynamics(
 
 Observe = Callable[[EpisodeSet, EpisodeSet], None]
 """Gets all episodes, and those that models are fitted to, before the first fit."""
-MANY_COLUMNS = 400
+MANY_COLUMNS = 400  # more than these need more steps than columns
 
 
 def decompose_episodes(

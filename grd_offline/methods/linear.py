@@ -22,9 +22,9 @@ from grd_offline.methods.closed_form.fit import list_model_columns
 from grd_offline.methods.contract import Decomposer
 from grd_offline.rewards.effects import EffectModel
 
-_SAMPLE = 20_000
-_FLOOR = 1e-6
-_ITERATIONS = 100
+_SAMPLE = 20_000  # steps that give mean and spread of the inputs
+_FLOOR = 1e-6  # least variance of the noise
+_ITERATIONS = 100  # steps of the fixed point, at most
 
 
 @dataclass(frozen=True)

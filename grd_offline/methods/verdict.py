@@ -198,9 +198,9 @@ _FAILING = 0.5
 _RIGHT = 0.95
 """If so much of how single rewards held out differ is explained, the rewards are right."""
 _BAD_CORRELATION, _GOOD_CORRELATION = 0.8, 0.9
-_NARROW = 0.8
+_NARROW = 0.8  # of the true rewards: 90 % bands that hold fewer are too narrow
 _ORDER = (UNRELIABLE, CAREFUL, FINE, NOTE)
-_MOST_REASONS = 3
+_MOST_REASONS = 3  # that a verdict names
 
 
 def gather_findings(
