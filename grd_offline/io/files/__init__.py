@@ -4,6 +4,8 @@ from pathlib import Path
 
 REPORT_FILE, PLOTS_FOLDER = "report.html", "plots"
 """The page and the figures in the folder of any result."""
+MINARI_FILES = ("main_data.hdf5", "metadata.json")
+"""The files in the folder `data` of a dataset of Minari's."""
 
 
 def name_path(file: str) -> Path:

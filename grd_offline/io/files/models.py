@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, printable
 from grd_offline.io.files.plain import read_record
-from grd_offline.io.files.storage import create_file, replace_folder
+from grd_offline.io.files.storage import create_file, holds_only, replace_folder
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
+MODEL_FILES = (CONFIG, WEIGHTS, CARD)
 REWARD_FOLDER, DYNAMICS_FOLDER = "reward_model", "dynamics_model"
 """The folders of the two models in the folder of a result."""
 Model = TypeVar("Model")
@@ -46,7 +47,7 @@ def write_model(
             read_config(present / CONFIG, config["format"], None)
         except DataError:
             return False
-        return {entry.name for entry in present.iterdir()} <= {CONFIG, WEIGHTS, CARD}
+        return holds_only(present, MODEL_FILES)
 
     contents = {
         CONFIG: json.dumps(config, indent=1, allow_nan=False).encode(),

@@ -53,8 +53,8 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.inputs import InputRef
 from grd_offline.core.typing import Array
-from grd_offline.io.files import PLOTS_FOLDER, REPORT_FILE
-from grd_offline.io.files.models import DYNAMICS_FOLDER, REWARD_FOLDER
+from grd_offline.io.files import MINARI_FILES, PLOTS_FOLDER, REPORT_FILE
+from grd_offline.io.files.models import DYNAMICS_FOLDER, MODEL_FILES, REWARD_FOLDER
 from grd_offline.io.files.plain import (
     TABLE_BYTES,
     convert,
@@ -65,7 +65,13 @@ from grd_offline.io.files.plain import (
     refuse_outside,
     write_json,
 )
-from grd_offline.io.files.storage import append_file, create_file, make_folder, replace_file
+from grd_offline.io.files.storage import (
+    append_file,
+    create_file,
+    holds_only,
+    make_folder,
+    replace_file,
+)
 
 ABOUT_BYTES, MASK_BYTES, EPISODE_BYTES, LOG_BYTES = 8 * 2**20, 16 * 2**20, 4 * 2**20, 256 * 2**20
 MOST_EDGES = 2**20
@@ -349,10 +355,14 @@ RELABELLED = ("relabelled.h5", "relabelled")
 TABLES = ("relabelled.csv", "relabelled.parquet", "relabelled.jsonl")
 """The rewards as a table, where the data came as one."""
 MISFIT = "metrics, masks and effects do not fit together"
+_FIGURES = ("returns", "importance", "effects", "masks", "rewards")
 _ENTRIES = {
-    *RELABELLED, *TABLES, REWARD_FOLDER, DYNAMICS_FOLDER, METRICS_FILE, MASKS_FILE, EFFECTS_FILE,
-    REPORT_FILE, PLOTS_FOLDER,
+    RELABELLED[0], *TABLES, METRICS_FILE, MASKS_FILE, EFFECTS_FILE, REPORT_FILE,
+    *(f"{RELABELLED[1]}/data/{name}" for name in MINARI_FILES),
+    *(f"{model}/{name}" for model in (REWARD_FOLDER, DYNAMICS_FOLDER) for name in MODEL_FILES),
+    *(f"{PLOTS_FOLDER}/{name}.*" for name in _FIGURES),
 }  # fmt: skip
+"""All files that a decomposition may hold, with the figures of `plot`."""
 OUTCOMES_FILE = "outcomes.json"
 JUDGE_FILE, TABLE_FILE, RUN_FOLDER = "judge.json", "judge.csv", "run"
 JUDGE_FORMAT, JUDGE_VERSION = "grd-offline judge", 1
@@ -367,7 +377,7 @@ def is_decomposition(folder: Path) -> bool:
 
 def is_replaceable(folder: Path) -> bool:
     """Whether a new decomposition may replace the folder: it holds an old one, nothing else."""
-    return is_decomposition(folder) and {entry.name for entry in folder.iterdir()} <= _ENTRIES
+    return is_decomposition(folder) and holds_only(folder, _ENTRIES)
 
 
 def find_relabelled(folder: Path) -> Path | None:

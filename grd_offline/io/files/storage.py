@@ -30,8 +30,9 @@ import shutil
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,9 @@ def replace_folder(
             if verify is not None:
                 verify(staging)
             if destination.exists():
+                # What somebody put there meanwhile stays, and so do the rights of the folder.
+                check_folder(path, is_replaceable=is_replaceable)
+                staging.chmod(stat.S_IMODE(destination.stat().st_mode))
                 _exchange(staging, destination)
                 shutil.rmtree(staging)
             else:
@@ -285,6 +289,22 @@ def check_folder(path: str | os.PathLike[str], *, is_replaceable: Callable[[Path
             raise OSError(errno.EEXIST, "exists and is not a folder")
         if any(folder.iterdir()) and not is_replaceable(folder):
             raise OSError(errno.EEXIST, "exists and holds something else: choose another name")
+
+
+def holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Whether all that is in a folder, at any depth, has one of these names.
+
+    A name is a path below the folder; `*` stands for any part of a file's name. Folders are those
+    that the names need: another one is not known even if it is empty.
+    """
+    known = {parent for name in names for parent in Path(name).parents}
+    for root, folders, files in os.walk(folder):
+        inner = Path(root).relative_to(folder)
+        paths = [(inner / name).as_posix() for name in files]
+        is_named = all(any(fnmatchcase(path, name) for name in names) for path in paths)
+        if not is_named or not {inner / name for name in folders} <= known:
+            return False
+    return True
 
 
 def check_writable(path: Path) -> None:

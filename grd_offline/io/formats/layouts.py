@@ -40,8 +40,15 @@ from grd_offline.core.episodes import as_flags
 from grd_offline.core.errors import DataError, clean_text, located
 from grd_offline.core.packages import find_version
 from grd_offline.core.typing import AnyArray, BoolArray
+from grd_offline.io.files import MINARI_FILES
 from grd_offline.io.files.plain import read_json
-from grd_offline.io.files.storage import OutputFile, create_file, replace_file, replace_folder
+from grd_offline.io.files.storage import (
+    OutputFile,
+    create_file,
+    holds_only,
+    replace_file,
+    replace_folder,
+)
 from grd_offline.io.formats.guard import (
     ATTRIBUTE_BYTES,
     SafeDataset,
@@ -307,7 +314,7 @@ def _write_own(new: NewFile) -> list[str]:
 
 LAYOUT_VERSION = "0.5.4"
 """The version of Minari whose layout is written where Minari is not installed."""
-_DATA_FILE, _METADATA_FILE = "main_data.hdf5", "metadata.json"
+_DATA_FILE, _METADATA_FILE = MINARI_FILES
 _METADATA_BYTES = 4 * 2**20
 _OWN_KEY = "grd_offline"
 _REPEATED = "repeated_final_observations"
@@ -399,9 +406,8 @@ def _write_minari(new: NewFile) -> list[str]:
 def _is_dataset(folder: Path) -> bool:
     """Whether a folder is a dataset of Minari's and holds nothing else."""
     inner = folder / "data" if (folder / "data").is_dir() else folder
-    names = {entry.name for entry in inner.iterdir()}
-    is_alone = inner == folder or {entry.name for entry in folder.iterdir()} == {"data"}
-    return is_alone and _DATA_FILE in names and names <= {_DATA_FILE, _METADATA_FILE}
+    names = [(inner.relative_to(folder) / name).as_posix() for name in MINARI_FILES]
+    return (inner / _DATA_FILE).exists() and holds_only(folder, names)
 
 
 def _load_metadata(path: Path) -> dict[str, Any]:
