@@ -640,17 +640,18 @@ class OnlineFolder(RunFolder):
             self.best = {str(name): float(value) for name, value in extra["best"].items()}
             self.seconds_before = float(extra["seconds"])
             counts = {name: int(extra["rows"][name]) for name in self.tables}
-        self.logged = run.step // LOG_EVERY
-        for name, columns in self.tables.items():
-            rows = run_files.read_rows(self.path / name, run_files.LOG_BYTES)
-            # What came after the checkpoint comes again.
-            kept = [row for row in rows if int(row["step"]) <= run.step]
-            missing = counts[name] - len(kept)
+        tables = {n: run_files.read_rows(self.path / n, run_files.LOG_BYTES) for n in self.tables}
+        for name, rows in tables.items():
+            missing = counts[name] - len(rows)
             if missing > 0:
                 lost = f"{missing} rows are missing that were there when the checkpoint was written"
                 warnings.append(f"{self.path / name}: {lost}: the run continues without them")
-            run_files.start_table(self.path / name, columns, kept)
+            # What was written after the checkpoint comes again, be it of the same step.
+            kept = rows[: counts[name]]
+            run_files.start_table(self.path / name, self.tables[name], kept)
             self._rows[name] = len(kept)
+        logged = tables[run_files.LOG_FILE][: counts[run_files.LOG_FILE]]
+        self.logged = int(logged[-1]["step"]) // LOG_EVERY if logged else 0
         self._open_board(run.step + 1)
         return warnings
 
@@ -827,11 +828,13 @@ class OnlineFolder(RunFolder):
         model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
 
     def close(self) -> None:
-        self._write_log()
-        self._writer.close()
-        if self._board is not None:
-            self._board.close()
-        self._let_go()
+        try:
+            self._write_log()
+            self._writer.close()
+            if self._board is not None:
+                self._board.close()
+        finally:
+            self._let_go()
 
 
 def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
