@@ -68,7 +68,12 @@ PUBLISHED = {
 }
 """SAC with the true reward after 1,000,000 steps as another project publishes it: the highest mean
 return of ten seeds."""
-CROSSQ = {"Ant-v5": "6,850 ± 334", "HalfCheetah-v5": "12,703 ± 1,667"}
+CROSSQ = {
+    "Ant-v5": "6,850 ± 334",
+    "HalfCheetah-v5": "12,703 ± 1,667",
+    "Hopper-v5": "2,436 ± 395",
+    "Walker2d-v5": "6,436 ± 551",
+}
 """CrossQ with the true reward as its authors publish it: the mean of the evaluations from 900,000
 to 1,000,000 steps over ten seeds, with the standard deviation over seeds, on version 4 of the
 tasks."""
