@@ -165,16 +165,12 @@ def list_inputs(
     names = {STATE: observation_names, ACTION: action_names, TERMINATED: (TERMINATED,)}
     places = [layout.find_place(int(column)) for column in columns]
     ends = {index for part, index, moment in places if part == STATE and moment != MIDPOINT}
-    return tuple(
-        InputRef.make(
-            part,
-            index,
-            names[part],
-            moment,
-            "" if moment == MIDPOINT and index not in ends else _MARKS[moment],
-        )
-        for part, index, moment in places
-    )
+
+    def make(part: str, index: int, moment: str) -> InputRef:
+        mark = "" if moment == MIDPOINT and index not in ends else _MARKS[moment]
+        return InputRef.make(part, index, names[part], moment, mark)
+
+    return tuple(make(*place) for place in places)
 
 
 def find_label_column(inputs: Sequence[InputRef]) -> str | None:

@@ -41,7 +41,9 @@ from grd_offline.rewards.contract import (
     ConfigReader,
     EffectCurve,
     Explanation,
+    Headers,
     RewardFunction,
+    Shapes,
     Steps,
     check_tensors,
 )
@@ -353,9 +355,7 @@ class EffectModel(RewardFunction):
         return cls(**parts)
 
     @classmethod
-    def expected_tensors(
-        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def expected_tensors(cls, config: Mapping[str, Any], shapes: Shapes) -> Headers:
         """Type and shape of every tensor: grid, features and rank are those of `shapes`."""
         parts = _read_fields(config, cls.kind)
         for name in _FREE:
@@ -520,7 +520,7 @@ def _find_dtype(name: str) -> np.dtype[Any]:
 
 
 def _find_shapes(
-    effects: Sequence[Sequence[int]], sizes: Sequence[int], free: Mapping[str, tuple[int, ...]]
+    effects: Sequence[Sequence[int]], sizes: Sequence[int], free: Shapes
 ) -> dict[str, tuple[int, ...]]:
     """The shape that each array must have, given the effects and the shapes that are free."""
     if [len(free[name]) for name in _FREE] != [1, 3, 2]:

@@ -180,32 +180,25 @@ class RewardModel:
             return std
         return np.full(count, np.nan if self.step_std is None else self.step_std)
 
-    def _check_steps(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None,
-        terminations: ArrayLike | None,
-    ) -> Steps:
-        """The steps as arrays; without what the reward does not depend on."""
-        names = self.observation_names, self.action_names
-        batch = StepBatch(
-            read_columns("observations", observations, names[0]),
-            read_columns("actions", actions, names[1]),
-            None
-            if next_observations is None
-            else read_columns("next_observations", next_observations, names[0]),
-            None if terminations is None else np.asarray(terminations),
-        ).as_numbers(len(names[0]), len(names[1]), None)
+    def _check_steps(self, *given: Any) -> Steps:
+        """The steps as arrays; without what the reward does not depend on.
+
+        They are given as `predict` takes them, all four.
+        """
+        observations, actions, later, ended = given
+        states, choices = self.observation_names, self.action_names
+        batch = StepBatch[Any](
+            read_columns("observations", observations, states),
+            read_columns("actions", actions, choices),
+            None if later is None else read_columns("next_observations", later, states),
+            None if ended is None else np.asarray(ended),
+        ).as_numbers(len(states), len(choices), None)
         needs_next, needs_termination = self.needs_next_observations, self.needs_termination
         batch.check_given(next_observations=needs_next, terminations=needs_termination)
-        ended = batch.terminations
-        return StepBatch(
-            batch.observations,
-            batch.actions,
-            batch.next_observations if needs_next else None,
-            as_flags(ended, "terminations") if ended is not None and needs_termination else None,
-        )
+        later = batch.next_observations if needs_next else None
+        ended = batch.terminations if needs_termination else None
+        flags = None if ended is None else as_flags(ended, "terminations")
+        return StepBatch(batch.observations, batch.actions, later, flags)
 
     def torch(self) -> torch.nn.Module:
         """Return the model as a module with gradients. It has the arguments of `predict`.

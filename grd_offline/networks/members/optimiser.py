@@ -39,6 +39,8 @@ class Flat:
             parameter.data = self.values[:, start : start + size].view(parameter.shape)
             self.spans[parameter] = (start, start + size)
             start += size + -size % _ALIGNMENT
+        self.leaves: dict[nn.Parameter, list[Tensor]] = {}
+        """The tensor of each row of a parameter, where rows have tensors of their own."""
         if leaves and not self.values.is_cuda:
             self._make_leaves(modules)
 
@@ -54,18 +56,17 @@ class Flat:
         """Give each layer of each network a tensor of its own, with its own gradient."""
         for stack in (m for module in modules for m in module.modules()):
             if isinstance(stack, Stack):
-                pairs = list(zip(stack.weights, stack.biases, strict=True))
-                stack.leaves = [
-                    [
-                        (self._leaf(weight, row, *weight.shape[1:]), self._leaf(bias, row, -1))
-                        for weight, bias in pairs
-                    ]
-                    for row in range(len(self.values))
-                ]
+                weights = [self._split(weight, *weight.shape[1:]) for weight in stack.weights]
+                biases = [self._split(bias, -1) for bias in stack.biases]
+                layers = [zip(*pair, strict=True) for pair in zip(weights, biases, strict=True)]
+                stack.leaves = [list(network) for network in zip(*layers, strict=True)]
 
-    def _leaf(self, parameter: nn.Parameter, row: int, *shape: int) -> Tensor:
+    def _split(self, parameter: nn.Parameter, *shape: int) -> list[Tensor]:
+        """A tensor of that shape for each row of a parameter."""
         start, stop = self.spans[parameter]
-        return self.values[row, start:stop].view(shape).requires_grad_()
+        rows = (self.values[row, start:stop] for row in range(len(self.values)))
+        self.leaves[parameter] = [row.view(shape).requires_grad_() for row in rows]
+        return self.leaves[parameter]
 
 
 class _Piece(NamedTuple):
@@ -115,16 +116,10 @@ class Adam:
         """The tensors whose gradients `apply` takes."""
         if not rates.is_cuda:
             self._rates_by_row = self._list_rates()
-            self._find_pieces(modules, set(own_parameters))
+            self._find_pieces(set(own_parameters))
 
-    def _find_pieces(self, modules: Sequence[nn.Module], own: set[nn.Parameter]) -> None:
-        leaves: dict[nn.Parameter, list[Tensor]] = {}
-        for stack in (m for module in modules for m in module.modules()):
-            if not isinstance(stack, Stack) or stack.leaves is None:
-                continue
-            for layer, pair in enumerate(zip(stack.weights, stack.biases, strict=True)):
-                for kind, parameter in enumerate(pair):
-                    leaves[parameter] = [layers[layer][kind] for layers in stack.leaves]
+    def _find_pieces(self, own: set[nn.Parameter]) -> None:
+        leaves = self.flat.leaves
         self.wanted = []
         rows = range(len(self.flat.values))
         self._pieces: list[list[_Piece]] = [[] for _ in rows]
