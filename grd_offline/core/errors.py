@@ -48,12 +48,8 @@ class DataError(ValueError):
         super().__init__(reason)
 
     def __str__(self) -> str:
-        parts = [
-            self.file,
-            None if self.episode is None else f"episode {self.episode}",
-            self.field,
-            self.reason,
-        ]
+        episode = None if self.episode is None else f"episode {self.episode}"
+        parts = (self.file, episode, self.field, self.reason)
         line = ": ".join(part for part in parts if part is not None)
         return printable(line)[:1000]
 

@@ -92,9 +92,8 @@ class Setting:
         lowest = 0 if self.at_least is None else self.at_least
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_whole or value < lowest:
-            raise DataError(
-                f"expected a whole number of at least {lowest}, got {value!r:.40}", field=name
-            )
+            expected = f"expected a whole number of at least {lowest}"
+            raise DataError(f"{expected}, got {value!r:.40}", field=name)
         if self.at_most is not None and value > self.at_most:
             raise DataError(f"expected at most {self.at_most:,}, got {value:,}", field=name)
 

@@ -35,12 +35,8 @@ class StepBatch(Generic[Values]):
     @classmethod
     def from_episode(cls, episode: Episode) -> StepBatch[AnyArray]:
         """All steps of an episode."""
-        return StepBatch(
-            episode.observations[: len(episode)],
-            episode.actions,
-            episode.next_observations,
-            episode.terminations,
-        )
+        first = episode.observations[: len(episode)]
+        return StepBatch(first, episode.actions, episode.next_observations, episode.terminations)
 
     @classmethod
     def concatenate(cls, batches: Sequence[StepBatch[AnyArray]]) -> StepBatch[AnyArray]:

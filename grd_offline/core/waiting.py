@@ -69,10 +69,8 @@ class Holder:
         helpers = torch.get_num_threads() - 1
         missing = (len(os.sched_getaffinity(0)) if cores is None else cores) - helpers
         self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._hold, daemon=True)
-            for _ in range(max(1, -(-missing // helpers)))
-        ]
+        count = max(1, -(-missing // helpers))
+        self._threads = [threading.Thread(target=self._hold, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
 

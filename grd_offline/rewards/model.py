@@ -398,16 +398,14 @@ def _write_usage(function: RewardFunction, knows_std: bool) -> str:
         steps += ", next_observations"
     if function.needs_termination:
         steps += ", terminations" if function.needs_next else ", terminations=terminations"
-    width = len(f"spread = model.uncertainty({steps})")
+    spread = f"spread = model.uncertainty({steps})"
     usage = [
         ('model = RewardModel.load("this folder")', ""),
         (f"rewards = model.predict({steps})", "(N,)"),
-        (
-            f"spread = model.uncertainty({steps})",
-            "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model",
-        ),
+        (spread, "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model"),
         ("module = model.torch()", "a torch module with gradients"),
     ]
+    width = len(spread)
     return "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
 
 
@@ -424,11 +422,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _table(about: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-    rows = [
-        f"| {as_plain(label)} | {_told(about[name])} |"
-        for name, label in labels.items()
-        if about.get(name) is not None
-    ]
+    told = {label: about[name] for name, label in labels.items() if about.get(name) is not None}
+    rows = [f"| {as_plain(label)} | {_told(value)} |" for label, value in told.items()]
     return "\n".join(["| | |", "|---|---|", *rows]) if rows else "Nothing more is known."
 
 

@@ -42,11 +42,8 @@ def list_observation_leaves(
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return [
-            leaf
-            for key, part in _list_parts(space)
-            for leaf in list_observation_leaves(part, (*keys, key))
-        ]
+        parts = (list_observation_leaves(part, (*keys, key)) for key, part in _list_parts(space))
+        return [leaf for leaves in parts for leaf in leaves]
     path = "/".join(f"_index_{key}" if isinstance(key, int) else key for key in keys)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return [NestedLeaf(_make_choice_leaf(space, path), keys)]

@@ -114,9 +114,8 @@ class Stack(nn.Module):
             if frozen:
                 pairs = [(weight.detach(), bias.detach()) for weight, bias in pairs]
             triples = zip(hidden, pairs, strict=True)
-            return torch.stack(
-                [torch.addmm(bias, rows, weight) for rows, (weight, bias) in triples]
-            )
+            products = [torch.addmm(bias, rows, weight) for rows, (weight, bias) in triples]
+            return torch.stack(products)
         weight: Tensor = self.weights[layer]
         bias: Tensor = self.biases[layer]
         if frozen:
@@ -270,9 +269,8 @@ class DynamicsNet(nn.Module):
         self.stack = Stack(members, sizes, activation=activation, generator=generator)
         self.embedding: nn.Parameter | None = None
         if embedding:
-            self.embedding = nn.Parameter(
-                torch.randn((members, states, embedding), generator=generator)
-            )
+            vectors = torch.randn((members, states, embedding), generator=generator)
+            self.embedding = nn.Parameter(vectors)
         self.mixtures, self.log_std_range = mixtures, log_std_range
 
     def forward(

@@ -48,9 +48,8 @@ class Flat:
     def join(parts: Sequence[Tensor]) -> Tensor:
         """(member, number) tensors of the parameters' shapes side by side, gaps filled with 0."""
         flat = [part.reshape(part.shape[0], -1) for part in parts]
-        return torch.cat(
-            [torch.nn.functional.pad(p, (0, -p.shape[1] % _ALIGNMENT)) for p in flat], 1
-        )
+        filled = [torch.nn.functional.pad(p, (0, -p.shape[1] % _ALIGNMENT)) for p in flat]
+        return torch.cat(filled, 1)
 
     def _make_leaves(self, modules: Sequence[nn.Module]) -> None:
         """Give each layer of each network a tensor of its own, with its own gradient."""
