@@ -190,16 +190,11 @@ def name_effect(inputs: Sequence[InputRef]) -> str:
 def explain_marks(inputs: Iterable[InputRef]) -> str:
     """One sentence on names of next states and midpoints, if there are such names, or nothing."""
     marked = {one.moment: one for one in reversed(list(inputs)) if one.mark}
-    said = []
-    if END in marked:
-        one = marked[END]
-        said.append(
-            f"A prime means the end of the step: {one.name} is {one.dimension} in the next state."
-        )
-    if MIDPOINT in marked:
-        name = marked[MIDPOINT].name
-        said.append(f"{name} is the mean of the values at the start and the end of the step.")
-    return " ".join(said)
+    said = {
+        END: "A prime means the end of the step: {0.name} is {0.dimension} in the next state.",
+        MIDPOINT: "{0.name} is the mean of the values at the start and the end of the step.",
+    }
+    return " ".join(text.format(marked[key]) for key, text in said.items() if key in marked)
 
 
 def select_inputs(inputs: Sequence[InputRef], batch: StepBatch[AnyArray]) -> Array:

@@ -110,21 +110,15 @@ class Setting:
 
 
 def setting(
-    default: Any,
-    text: str = "",
-    *,
-    names: Names = (),
-    factory: Callable[[], Any] | None = None,
-    **bounds: Any,
+    default: Any, text: str = "", *, names: Names = (), factory: Any = MISSING, **bounds: Any
 ) -> Any:
     """Make a field of a settings class, with the names or `bounds` of a `Setting`.
 
     A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
     """
     known = {"setting": Setting(text, names, **bounds)}
-    if factory is not None:
-        return field(default_factory=factory, metadata=known)
-    return field(metadata=known) if default is MISSING else field(default=default, metadata=known)
+    fixed = default if factory is MISSING else MISSING
+    return field(default=fixed, default_factory=factory, metadata=known)
 
 
 @dataclass(frozen=True)

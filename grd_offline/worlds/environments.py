@@ -229,7 +229,8 @@ _INERTIA_PARTS = (
 )
 
 _PUSHER_JOINTS = (
-    "shoulder pan, shoulder lift, upper arm roll, elbow flex, forearm roll, wrist flex, wrist roll"
+    *("shoulder pan", "shoulder lift", "upper arm roll", "elbow flex", "forearm roll"),
+    *("wrist flex", "wrist roll"),
 )
 _HAND_MADE: dict[str, Names] = {
     "ReacherEnv": (
@@ -243,8 +244,7 @@ _HAND_MADE: dict[str, Names] = {
         "constraint force slider",
     ),
     "PusherEnv": (
-        *(f"position {joint}" for joint in _PUSHER_JOINTS.split(", ")),
-        *(f"velocity {joint}" for joint in _PUSHER_JOINTS.split(", ")),
+        *(f"{what} {joint}" for what in ("position", "velocity") for joint in _PUSHER_JOINTS),
         *(f"{body} {axis}" for body in ("fingertip", "object", "goal") for axis in "xyz"),
     ),
 }
