@@ -308,11 +308,9 @@ class Episode:
 
     def delivered_at_end(self, discount: float = 1.0) -> Episode:
         """Return the same episode with one delivery: its return, at the last step."""
-        rewards = np.zeros(len(self))
-        delivered = np.zeros(len(self), np.bool_)
-        if self.delivered.any():
-            rewards[-1] = self.compute_return(discount)
-            delivered[-1] = True
+        is_last = np.arange(len(self)) == len(self) - 1
+        delivered = is_last & self.delivered.any()
+        rewards = np.where(delivered, self.compute_return(discount), 0.0)
         return replace(self, rewards=rewards, delivered=delivered)
 
 
@@ -420,9 +418,8 @@ class KeptEpisodes:
         self._kept: dict[int, Episode] = {}
 
     def __call__(self, index: int) -> Episode:
-        kept = self._kept.get(index)
-        if kept is not None:
-            return kept
+        if index in self._kept:
+            return self._kept[index]
         episode = self._load(index)
         size = sum(part.nbytes for part in vars(episode).values() if isinstance(part, np.ndarray))
         if size <= self._left:
@@ -478,9 +475,9 @@ class EpisodeSet(Sequence[Episode]):
             )
         if not episodes:
             raise DataError("no episodes")
-        sizes = (episodes[0].observations.shape[1], episodes[0].actions.shape[1])
-        for index, episode in enumerate(episodes):
-            found = (episode.observations.shape[1], episode.actions.shape[1])
+        every = [(one.observations.shape[1], one.actions.shape[1]) for one in episodes]
+        sizes = every[0]
+        for index, found in enumerate(every):
             if found != sizes:
                 reason = f"{found[0]} state and {found[1]} action dimensions, the first episode has"
                 raise DataError(f"{reason} {sizes[0]} and {sizes[1]}", episode=index)

@@ -53,10 +53,9 @@ class InputRef:
     ) -> InputRef:
         """Refer to a dimension by its place among the names of its part."""
         name = names[index]
-        column, category = name, None
         if isinstance(name, LabelName):
-            column, category = name.column, name.label
-        return cls(part, index, str(column), category, moment, mark)
+            return cls(part, index, str(name.column), name.label, moment, mark)
+        return cls(part, index, str(name), None, moment, mark)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> InputRef:

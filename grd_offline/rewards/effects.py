@@ -65,10 +65,9 @@ _SIGNED = ("constant", "base")
 """Numbers that may be negative."""
 _SINCE = {
     **dict.fromkeys(("lasting_share", "shared_variance", "whole_variance"), 3),
-    **{"hidden_variance": 2, "ended_variance": 5, "base": 6},
+    **{"hidden_variance": 2, "outcome": 4, "ended_variance": 5, "base": 6},
 }
-"""The version in which a number came into the files; others were there from the first on."""
-_SINCE_OUTCOME = 4
+"""The version in which a field came into the files; others were there from the first on."""
 _MAX_FEATURES = 4096
 _MAX_SPREAD = 2**28
 """Largest number of features of one input, and of all inputs times the rank of F. It is far beyond
@@ -553,7 +552,7 @@ def _read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
         "sizes": _as_wholes("sizes", read.take("sizes")),
         **{name: read.number(name) for name in scalars},
     }
-    if version >= _SINCE_OUTCOME:
+    if version >= _SINCE["outcome"]:
         parts["outcome"] = Outcome(read.choice("outcome", KINDS))
     read.done()
     return parts
