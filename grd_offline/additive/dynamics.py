@@ -492,7 +492,7 @@ class DynamicsModel:
         self, observations: Matrix, actions: Matrix, next_observations: Matrix | None = None
     ) -> tuple[Array, Any]:
         """(N, input) states and actions side by side, and the next observations, if given."""
-        given = StepBatch.from_arrays(observations, actions, next_observations)
+        given = StepBatch[Any](observations, actions, next_observations).map(np.asarray)
         batch = given.as_numbers(self.state_size, self.action_size, np.float64)
         return np.concatenate([batch.observations, batch.actions], axis=1), batch.next_observations
 

@@ -189,6 +189,8 @@ def _as_pieces(pieces: ArrayLike) -> IntArray:
 
 Matrix = ArrayLike
 """(N, column) numbers, in any form that numpy takes."""
+Several = slice | Sequence[int] | NDArray[np.integer]
+"""Which episodes of a set are chosen."""
 LARGEST = 1e18
 """Largest number that is accepted. The squares of larger numbers leave the range of float32."""
 SAME_LENGTH = 0.05
@@ -243,14 +245,12 @@ class Episode:
         for name in ("terminations", "truncations"):
             early = np.flatnonzero(getattr(self, name)[:-1])
             if early.size:
-                raise DataError(
-                    f"set at step {early[0]}, before the last of {steps} steps", field=name
-                )
+                reason = f"set at step {early[0]}, before the last of {steps} steps"
+                raise DataError(reason, field=name)
         stray = np.flatnonzero((self.rewards != 0) & ~self.delivered)
         if stray.size:
-            raise DataError(
-                f"expected 0 at step {stray[0]}, where no reward is delivered", field="rewards"
-            )
+            reason = f"expected 0 at step {stray[0]}, where no reward is delivered"
+            raise DataError(reason, field="rewards")
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -308,11 +308,9 @@ class Episode:
 
     def delivered_at_end(self, discount: float = 1.0) -> Episode:
         """Return the same episode with one delivery: its return, at the last step."""
-        rewards = np.zeros(len(self))
-        delivered = np.zeros(len(self), np.bool_)
-        if self.delivered.any():
-            rewards[-1] = self.compute_return(discount)
-            delivered[-1] = True
+        is_last = np.arange(len(self)) == len(self) - 1
+        delivered = is_last & self.delivered.any()
+        rewards = np.where(delivered, self.compute_return(discount), 0.0)
         return replace(self, rewards=rewards, delivered=delivered)
 
 
@@ -368,10 +366,8 @@ def check_rewards(rewards: NDArray[Any]) -> None:
     check_finite(rewards, "rewards", rewards, LARGEST)
     if rewards.any() and not (np.abs(rewards) >= SMALLEST).any():
         step = int(np.flatnonzero(rewards)[0])
-        raise DataError(
-            f"{rewards[step]:.4g}, smaller than {SMALLEST:.0e} (use larger units), at step {step}",
-            field="rewards",
-        )
+        found = f"{rewards[step]:.4g}, smaller than {SMALLEST:.0e} (use larger units),"
+        raise DataError(f"{found} at step {step}", field="rewards")
 
 
 def describe_number(value: Any, dtype: DTypeLike) -> str:
@@ -422,9 +418,8 @@ class KeptEpisodes:
         self._kept: dict[int, Episode] = {}
 
     def __call__(self, index: int) -> Episode:
-        kept = self._kept.get(index)
-        if kept is not None:
-            return kept
+        if index in self._kept:
+            return self._kept[index]
         episode = self._load(index)
         size = sum(part.nbytes for part in vars(episode).values() if isinstance(part, np.ndarray))
         if size <= self._left:
@@ -480,15 +475,12 @@ class EpisodeSet(Sequence[Episode]):
             )
         if not episodes:
             raise DataError("no episodes")
-        sizes = (episodes[0].observations.shape[1], episodes[0].actions.shape[1])
-        for index, episode in enumerate(episodes):
-            found = (episode.observations.shape[1], episode.actions.shape[1])
+        every = [(one.observations.shape[1], one.actions.shape[1]) for one in episodes]
+        sizes = every[0]
+        for index, found in enumerate(every):
             if found != sizes:
-                raise DataError(
-                    f"{found[0]} state and {found[1]} action dimensions, the first episode has "
-                    f"{sizes[0]} and {sizes[1]}",
-                    episode=index,
-                )
+                reason = f"{found[0]} state and {found[1]} action dimensions, the first episode has"
+                raise DataError(f"{reason} {sizes[0]} and {sizes[1]}", episode=index)
         return cls(
             lengths=np.array([len(episode) for episode in episodes], np.int64),
             load=list(episodes).__getitem__,
@@ -521,20 +513,13 @@ class EpisodeSet(Sequence[Episode]):
     @overload
     def __getitem__(self, index: int) -> Episode: ...
     @overload
-    def __getitem__(self, index: slice | Sequence[int] | NDArray[np.integer]) -> EpisodeSet: ...
-    def __getitem__(
-        self, index: int | slice | Sequence[int] | NDArray[np.integer]
-    ) -> Episode | EpisodeSet:
+    def __getitem__(self, index: Several) -> EpisodeSet: ...
+    def __getitem__(self, index: int | Several) -> Episode | EpisodeSet:
         chosen = np.arange(len(self))[index]
         if np.ndim(chosen) == 0:
             return self.load(int(chosen))
-        load = self.load
-        return replace(
-            self,
-            lengths=self.lengths[chosen],
-            load=lambda i: load(int(chosen[i])),
-            preferences=None,
-        )
+        lengths, load = self.lengths[chosen], self.load
+        return replace(self, lengths=lengths, load=lambda i: load(int(chosen[i])), preferences=None)
 
     def __iter__(self) -> Iterator[Episode]:
         return (self.load(index) for index in range(len(self)))
@@ -610,17 +595,13 @@ def attach_preferences(episodes: EpisodeSet, preferences: Preferences) -> Episod
         pieces = getattr(preferences, name).copy()
         for row, (episode, start, stop) in enumerate(pieces.tolist()):
             if not 0 <= episode < len(episodes):
-                raise DataError(
-                    f"no episode {episode} (there are {len(episodes):,}) in pair {row}", field=name
-                )
+                reason = f"no episode {episode} (there are {len(episodes):,}) in pair {row}"
+                raise DataError(reason, field=name)
             length = int(episodes.lengths[episode])
             end = length if stop == -1 else stop
             if not 0 <= start < end <= length:
-                raise DataError(
-                    f"steps {start} to {stop} do not lie in episode {episode} of {length} steps, "
-                    f"in pair {row}",
-                    field=name,
-                )
+                place = f"episode {episode} of {length} steps, in pair {row}"
+                raise DataError(f"steps {start} to {stop} do not lie in {place}", field=name)
             pieces[row, 2] = end
         checked[name] = pieces
     if not len(preferences):
@@ -640,12 +621,8 @@ def cut_pieces(episodes: EpisodeSet) -> tuple[EpisodeSet, IntArray, IntArray]:
         episode, start, stop = (int(one) for one in pieces[index])
         return _cut(episodes[episode], start, stop)
 
-    cut = replace(
-        episodes,
-        lengths=np.asarray(pieces[:, 2] - pieces[:, 1]),
-        load=KeptEpisodes(load),
-        preferences=None,
-    )
+    lengths = np.asarray(pieces[:, 2] - pieces[:, 1])
+    cut = replace(episodes, lengths=lengths, load=KeptEpisodes(load), preferences=None)
     return cut, places[: len(preferences)], places[len(preferences) :]
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 
+File = str | PathLike[str] | None
+"""The file that an error is about, if there is one."""
+
 
 def printable(text: str) -> str:
     """Text from a file of unknown origin, without what would steer a terminal."""
@@ -37,7 +40,7 @@ class DataError(ValueError):
         self,
         reason: str,
         *,
-        file: str | PathLike[str] | None = None,
+        file: File = None,
         episode: int | None = None,
         field: str | None = None,
     ) -> None:
@@ -48,21 +51,13 @@ class DataError(ValueError):
         super().__init__(reason)
 
     def __str__(self) -> str:
-        parts = [
-            self.file,
-            None if self.episode is None else f"episode {self.episode}",
-            self.field,
-            self.reason,
-        ]
+        episode = None if self.episode is None else f"episode {self.episode}"
+        parts = (self.file, episode, self.field, self.reason)
         line = ": ".join(part for part in parts if part is not None)
         return printable(line)[:1000]
 
     def at(
-        self,
-        *,
-        file: str | PathLike[str] | None = None,
-        episode: int | None = None,
-        field: str | None = None,
+        self, *, file: File = None, episode: int | None = None, field: str | None = None
     ) -> DataError:
         """Return the same error, with places filled in that were not known where it arose."""
         return type(self)(
@@ -75,7 +70,7 @@ class DataError(ValueError):
 
 @contextmanager
 def located(
-    *, file: str | PathLike[str] | None = None, episode: int | None = None, field: str | None = None
+    *, file: File = None, episode: int | None = None, field: str | None = None
 ) -> Iterator[None]:
     """Errors that are raised inside say where they arose, as far as they did not know it."""
     try:

@@ -38,11 +38,10 @@ def _check_masks(
     direct, edges = np.asarray(state_to_reward), np.asarray(state_to_state)
     if direct.ndim != 1:
         raise ValueError(f"state_to_reward: expected one dimension, got shape {direct.shape}")
-    if edges.shape != (len(direct), len(direct)):
-        raise ValueError(
-            f"state_to_state: expected shape {(len(direct), len(direct))}, one row and column per "
-            f"entry of state_to_reward, got {edges.shape}"
-        )
+    shape = len(direct), len(direct)
+    if edges.shape != shape:
+        wanted = f"shape {shape}, one row and column per entry of state_to_reward"
+        raise ValueError(f"state_to_state: expected {wanted}, got {edges.shape}")
     for name, mask in (("state_to_reward", direct), ("state_to_state", edges)):
         wrong = mask[(mask != 0) & (mask != 1)]
         if wrong.size:

@@ -53,10 +53,9 @@ class InputRef:
     ) -> InputRef:
         """Refer to a dimension by its place among the names of its part."""
         name = names[index]
-        column, category = name, None
         if isinstance(name, LabelName):
-            column, category = name.column, name.label
-        return cls(part, index, str(column), category, moment, mark)
+            return cls(part, index, str(name.column), name.label, moment, mark)
+        return cls(part, index, str(name), None, moment, mark)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> InputRef:
@@ -165,16 +164,12 @@ def list_inputs(
     names = {STATE: observation_names, ACTION: action_names, TERMINATED: (TERMINATED,)}
     places = [layout.find_place(int(column)) for column in columns]
     ends = {index for part, index, moment in places if part == STATE and moment != MIDPOINT}
-    return tuple(
-        InputRef.make(
-            part,
-            index,
-            names[part],
-            moment,
-            "" if moment == MIDPOINT and index not in ends else _MARKS[moment],
-        )
-        for part, index, moment in places
-    )
+
+    def make(part: str, index: int, moment: str) -> InputRef:
+        mark = "" if moment == MIDPOINT and index not in ends else _MARKS[moment]
+        return InputRef.make(part, index, names[part], moment, mark)
+
+    return tuple(make(*place) for place in places)
 
 
 def find_label_column(inputs: Sequence[InputRef]) -> str | None:
@@ -194,16 +189,11 @@ def name_effect(inputs: Sequence[InputRef]) -> str:
 def explain_marks(inputs: Iterable[InputRef]) -> str:
     """One sentence on names of next states and midpoints, if there are such names, or nothing."""
     marked = {one.moment: one for one in reversed(list(inputs)) if one.mark}
-    said = []
-    if END in marked:
-        one = marked[END]
-        said.append(
-            f"A prime means the end of the step: {one.name} is {one.dimension} in the next state."
-        )
-    if MIDPOINT in marked:
-        name = marked[MIDPOINT].name
-        said.append(f"{name} is the mean of the values at the start and the end of the step.")
-    return " ".join(said)
+    said = {
+        END: "A prime means the end of the step: {0.name} is {0.dimension} in the next state.",
+        MIDPOINT: "{0.name} is the mean of the values at the start and the end of the step.",
+    }
+    return " ".join(text.format(marked[key]) for key, text in said.items() if key in marked)
 
 
 def select_inputs(inputs: Sequence[InputRef], batch: StepBatch[AnyArray]) -> Array:

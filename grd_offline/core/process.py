@@ -49,9 +49,8 @@ class Process:
         """Start the process. One that has ended can be started again."""
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=_live, args=(self._target, theirs, *self._arguments), daemon=True
-        )
+        arguments = self._target, theirs, *self._arguments
+        self.process = context.Process(target=_live, args=arguments, daemon=True)
         with _START, _prepare_for_start(self._imports_script):
             self.process.start()
         theirs.close()
@@ -115,9 +114,8 @@ class Call:
             self.process.start()
         except (OSError, AssertionError):  # multiprocessing asserts that children are allowed
             self.process = None
-        self._thread = threading.Thread(
-            target=self._exchange, args=(function, arguments), daemon=True
-        )
+        call = function, arguments
+        self._thread = threading.Thread(target=self._exchange, args=call, daemon=True)
         self._thread.start()
 
     def _exchange(self, *call: Any) -> None:

@@ -92,9 +92,8 @@ class Setting:
         lowest = 0 if self.at_least is None else self.at_least
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_whole or value < lowest:
-            raise DataError(
-                f"expected a whole number of at least {lowest}, got {value!r:.40}", field=name
-            )
+            expected = f"expected a whole number of at least {lowest}"
+            raise DataError(f"{expected}, got {value!r:.40}", field=name)
         if self.at_most is not None and value > self.at_most:
             raise DataError(f"expected at most {self.at_most:,}, got {value:,}", field=name)
 
@@ -111,21 +110,15 @@ class Setting:
 
 
 def setting(
-    default: Any,
-    text: str = "",
-    *,
-    names: Names = (),
-    factory: Callable[[], Any] | None = None,
-    **bounds: Any,
+    default: Any, text: str = "", *, names: Names = (), factory: Any = MISSING, **bounds: Any
 ) -> Any:
     """Make a field of a settings class, with the names or `bounds` of a `Setting`.
 
     A field with the default `MISSING` must be given. A `factory` makes the default anew each time.
     """
     known = {"setting": Setting(text, names, **bounds)}
-    if factory is not None:
-        return field(default_factory=factory, metadata=known)
-    return field(metadata=known) if default is MISSING else field(default=default, metadata=known)
+    fixed = default if factory is MISSING else MISSING
+    return field(default=fixed, default_factory=factory, metadata=known)
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def estimate_mean(
 def estimate_share(tasks: Tasks, reference: Tasks, rng: np.random.Generator) -> Estimate:
     """The interquartile mean as a share of that of a reference, both of which are drawn anew."""
 
-    def divide(ours: Sequence[Array], theirs: Sequence[Array]) -> Array:
+    def divide(ours: Tasks, theirs: Tasks) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):
             return interquartile_mean(pool(ours)) / interquartile_mean(pool(theirs))
 
@@ -258,14 +258,10 @@ def resample(tasks: Tasks, rng: np.random.Generator, count: int = RESAMPLES) -> 
 
 
 def _estimate_pair(
-    statistic: Callable[[Sequence[Array], Sequence[Array]], Array],
-    ours: Tasks,
-    theirs: Tasks,
-    rng: np.random.Generator,
+    statistic: Callable[[Tasks, Tasks], Array], ours: Tasks, theirs: Tasks, rng: np.random.Generator
 ) -> Estimate:
-    plain = [[np.asarray(scores, np.float64) for scores in tasks] for tasks in (ours, theirs)]
     low, high = _find_ends(statistic(resample(ours, rng), resample(theirs, rng)))
-    return Estimate(float(statistic(*plain)), float(low), float(high))
+    return Estimate(float(statistic(ours, theirs)), float(low), float(high))
 
 
 def _find_ends(draws: Array) -> tuple[Array, Array]:

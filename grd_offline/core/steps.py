@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import DTypeLike
 
 from grd_offline.core.episodes import Episode, check_finite
 from grd_offline.core.typing import AnyArray, Values
@@ -33,26 +33,10 @@ class StepBatch(Generic[Values]):
     is not terminated. None where it is not known."""
 
     @classmethod
-    def from_arrays(
-        cls,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None = None,
-        terminations: ArrayLike | None = None,
-    ) -> StepBatch[AnyArray]:
-        """The steps that a user gives, in any form that numpy takes."""
-        given = StepBatch[Any](observations, actions, next_observations, terminations)
-        return given.map(np.asarray)
-
-    @classmethod
     def from_episode(cls, episode: Episode) -> StepBatch[AnyArray]:
         """All steps of an episode."""
-        return StepBatch(
-            episode.observations[: len(episode)],
-            episode.actions,
-            episode.next_observations,
-            episode.terminations,
-        )
+        first = episode.observations[: len(episode)]
+        return StepBatch(first, episode.actions, episode.next_observations, episode.terminations)
 
     @classmethod
     def concatenate(cls, batches: Sequence[StepBatch[AnyArray]]) -> StepBatch[AnyArray]:

@@ -67,12 +67,8 @@ def one_numpy_thread() -> Iterator[None]:
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
-    found = ThreadpoolController()
-    paths = [
-        library.filepath
-        for library in found.lib_controllers
-        if library.user_api == "blas" and is_numpys(library.filepath)
-    ]
+    found = ThreadpoolController().select(user_api="blas")
+    paths = [one.filepath for one in found.lib_controllers if is_numpys(one.filepath)]
     with found.select(filepath=paths).limit(limits=1):
         yield
 

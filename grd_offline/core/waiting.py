@@ -34,7 +34,7 @@ def sleep_beside_others(list_own: Callable[[], Iterable[int]] = tuple) -> Iterat
     chose how threads wait stand.
     """
     is_chosen = any(name in os.environ for name in _CHOSEN)
-    if is_chosen or torch.get_num_threads() == 1 or not _has_statistics():
+    if is_chosen or torch.get_num_threads() == 1:
         yield
         return
     over = threading.Event()
@@ -49,7 +49,10 @@ def sleep_beside_others(list_own: Callable[[], Iterable[int]] = tuple) -> Iterat
 
 def _watch(over: threading.Event, list_own: Callable[[], Iterable[int]]) -> None:
     holder: Holder | None = None
-    before, since = _count_seconds(list_own()), time.monotonic()
+    try:
+        before, since = _count_seconds(list_own()), time.monotonic()
+    except (OSError, ValueError, AttributeError):  # not Linux, or a part of it is hidden
+        return
     while not over.wait(LOOK_SECONDS):
         now, at = _count_seconds(list_own()), time.monotonic()
         used, before, since = (now - before) / (at - since), now, at
@@ -69,10 +72,8 @@ class Holder:
         helpers = torch.get_num_threads() - 1
         missing = (len(os.sched_getaffinity(0)) if cores is None else cores) - helpers
         self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._hold, daemon=True)
-            for _ in range(max(1, -(-missing // helpers)))
-        ]
+        count = max(1, -(-missing // helpers))
+        self._threads = [threading.Thread(target=self._hold, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
 
@@ -85,15 +86,6 @@ class Holder:
         self._over.set()
         for thread in self._threads:
             thread.join()
-
-
-def _has_statistics() -> bool:
-    """Whether the system tells how much its cores work."""
-    try:
-        _count_seconds(())
-    except (OSError, ValueError, AttributeError):  # not Linux, or a part of it is hidden
-        return False
-    return True
 
 
 def _count_seconds(own: Iterable[int], system: Path = Path("/proc")) -> float:

@@ -210,9 +210,8 @@ class Decomposer:
     ) -> Array:
         """Predict the reward of each step: (N,)."""
         self._check_fitted()
-        return self.function_.predict(
-            StepBatch.from_arrays(observations, actions, next_observations, terminations)
-        )
+        given = StepBatch[Any](observations, actions, next_observations, terminations)
+        return self.function_.predict(given.map(np.asarray))
 
     def predict_episode(self, episode: Episode) -> Array:
         """Predict the reward of each step, without looking at the rewards of the episode: (T,).

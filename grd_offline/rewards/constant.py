@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grd_offline.core.typing import Array
-from grd_offline.rewards.contract import ConfigReader, RewardFunction, Steps, check_tensors
+from grd_offline.rewards.contract import ConfigReader, Headers, RewardFunction, Steps, check_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -48,8 +48,6 @@ class ConstantFunction(RewardFunction):
         return cls(float(tensors["value"][0]), states=states, actions=actions)
 
     @classmethod
-    def expected_tensors(
-        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
-    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def expected_tensors(cls, config: Mapping[str, Any], shapes: object = None) -> Headers:
         """Type and shape of the value."""
         return {"value": ("float64", (1,))}

@@ -7,10 +7,10 @@ and `check_tensors` check what was saved.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 Steps = StepBatch[NDArray[Any]]
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shapes of some tensors."""
+Headers = dict[str, tuple[str, tuple[int, ...]]]
+"""The type and the shape of each tensor, as the header of a file has them."""
 
 
 class EffectCurve(NamedTuple):
@@ -94,7 +98,6 @@ class RewardFunction(Protocol):
     @abstractmethod
     def predict(self, batch: Steps) -> Array:
         """Predict the reward of each step: (N,)."""
-        ...
 
     def predict_both(self, batch: Steps) -> tuple[Array, Array | None]:
         """Return `predict` and `predict_std` of the same steps."""
@@ -138,7 +141,6 @@ class RewardFunction(Protocol):
 
         The tensors are (..., state), (..., action), (..., state) or None, and (...,) or None.
         """
-        ...
 
     def config(self) -> dict[str, Any]:
         """Return the kind, and everything that `from_parts` needs besides the tensors, as plain
@@ -148,18 +150,14 @@ class RewardFunction(Protocol):
     @abstractmethod
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Return the numbers that were learned."""
-        ...
 
     @classmethod
     @abstractmethod
-    def expected_tensors(
-        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def expected_tensors(cls, config: Mapping[str, Any], shapes: Shapes) -> Headers:
         """Return the type and shape of every tensor by its name. Free sizes are those of `shapes`.
 
         A file is compared with them before any of its tensors is read.
         """
-        ...
 
     @classmethod
     @abstractmethod
@@ -168,7 +166,6 @@ class RewardFunction(Protocol):
 
         ValueError names the first part that does not fit.
         """
-        ...
 
     def take_names(self, observation_names: Sequence[str], action_names: Sequence[str]) -> Self:
         """The function of inputs of these names; ValueError where it does not belong to them."""
@@ -266,9 +263,7 @@ def check_names(field: str, names: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_tensors(
-    expected: Mapping[str, tuple[str, tuple[int, ...]]], tensors: Mapping[str, NDArray[Any]]
-) -> None:
+def check_tensors(expected: Headers, tensors: Mapping[str, NDArray[Any]]) -> None:
     """ValueError names the first tensor that is missing, unknown, misshapen or not finite."""
     for name, (dtype, shape) in expected.items():
         if name not in tensors:
@@ -287,11 +282,11 @@ def check_tensors(
 
 Kind = TypeVar("Kind", bound=type[RewardFunction])
 
-_KINDS: dict[str, tuple[str, str] | type[RewardFunction]] = {
-    "effects": ("grd_offline.rewards.effects", "EffectModel"),
-    "network": ("grd_offline.rewards.network", "NetworkFunction"),
-    "quadratic": ("grd_offline.rewards.quadratic", "QuadraticFunction"),
-    "constant": ("grd_offline.rewards.constant", "ConstantFunction"),
+_KINDS: dict[str, str | type[RewardFunction]] = {
+    "effects": "grd_offline.rewards.effects:EffectModel",
+    "network": "grd_offline.rewards.network:NetworkFunction",
+    "quadratic": "grd_offline.rewards.quadratic:QuadraticFunction",
+    "constant": "grd_offline.rewards.constant:ConstantFunction",
 }
 
 
@@ -307,7 +302,5 @@ def find_kind(name: object) -> type[RewardFunction]:
     if not isinstance(name, str) or name not in _KINDS:
         raise ValueError(f"kind: expected {', '.join(_KINDS)}, got {name!r:.40}")
     found = _KINDS[name]
-    if not isinstance(found, tuple):
-        return found
-    kind: type[RewardFunction] = getattr(importlib.import_module(found[0]), found[1])
+    kind: type[RewardFunction] = resolve_name(found) if isinstance(found, str) else found
     return kind

@@ -41,7 +41,9 @@ from grd_offline.rewards.contract import (
     ConfigReader,
     EffectCurve,
     Explanation,
+    Headers,
     RewardFunction,
+    Shapes,
     Steps,
     check_tensors,
 )
@@ -63,10 +65,9 @@ _SIGNED = ("constant", "base")
 """Numbers that may be negative."""
 _SINCE = {
     **dict.fromkeys(("lasting_share", "shared_variance", "whole_variance"), 3),
-    **{"hidden_variance": 2, "ended_variance": 5, "base": 6},
+    **{"hidden_variance": 2, "outcome": 4, "ended_variance": 5, "base": 6},
 }
-"""The version in which a number came into the files; others were there from the first on."""
-_SINCE_OUTCOME = 4
+"""The version in which a field came into the files; others were there from the first on."""
 _MAX_FEATURES = 4096
 _MAX_SPREAD = 2**28
 """Largest number of features of one input, and of all inputs times the rank of F. It is far beyond
@@ -201,9 +202,7 @@ class EffectModel(RewardFunction):
 
     def predict(self, batch: Steps) -> Array:
         """(step,) the expected reward of each step."""
-        inputs = self.select_inputs(batch)
-        (rewards,) = self._map_blocks(inputs, self._predict_block)
-        return rewards
+        return self._map_blocks(self.select_inputs(batch), self._predict_block)[0]
 
     def predict_std(self, batch: Steps, noise: bool = True) -> Array:
         """(step,) standard deviation of the reward; with `noise` False, of its mean only.
@@ -217,9 +216,8 @@ class EffectModel(RewardFunction):
     def predict_both(self, batch: Steps) -> tuple[Array, Array]:
         """`predict` and `predict_std` of the same steps, which are looked up only once."""
         inputs = self.select_inputs(batch)
-        rewards, variances = self._map_blocks(
-            inputs, self._predict_block, self._spread.compute_variances
-        )
+        functions = self._predict_block, self._spread.compute_variances
+        rewards, variances = self._map_blocks(inputs, *functions)
         return rewards, self._std(inputs, variances)
 
     def predict_sums(
@@ -263,10 +261,8 @@ class EffectModel(RewardFunction):
         """(step, weight) products of features: reward = constant + (expand - centres) @ weights."""
         values = np.atleast_2d(np.asarray(inputs, np.float64))
         features = self._grid.evaluate(values)
-        parts = [
-            multiply_features([features[:, i, :size] for i in effect])
-            for effect, size in zip(self.effects, self.sizes, strict=True)
-        ]
+        factors = ([features[:, i, :size] for i in one] for one, _, size in self.effect_slices())
+        parts = [multiply_features(several) for several in factors]
         return np.concatenate(parts, 1) if parts else np.zeros((len(values), 0))
 
     def explain(self) -> Explanation:
@@ -353,9 +349,7 @@ class EffectModel(RewardFunction):
         return cls(**parts)
 
     @classmethod
-    def expected_tensors(
-        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def expected_tensors(cls, config: Mapping[str, Any], shapes: Shapes) -> Headers:
         """Type and shape of every tensor: grid, features and rank are those of `shapes`."""
         parts = _read_fields(config, cls.kind)
         for name in _FREE:
@@ -474,13 +468,11 @@ def average_effects(first: EffectModel, second: EffectModel, difference: float) 
     `difference` is the mean squared difference of the two rewards per step: half of it to either
     side is within the intervals.
     """
+    from scipy.linalg import block_diag  # slow to import, and rarely needed
+
     parts = (first, second)
     grid, features = np.max([part.tables.shape[1:] for part in parts], axis=0)
     shift = len(first.columns)
-    factor = np.zeros(np.add(first.factor.shape, second.factor.shape))
-    factor[: len(first.weights), : first.factor.shape[1]] = first.factor / 2
-    factor[len(first.weights) :, first.factor.shape[1] :] = second.factor / 2
-
     joined = ("columns", "low", "high", "centres", "weights", "shares")
     changes: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in joined
@@ -497,7 +489,7 @@ def average_effects(first: EffectModel, second: EffectModel, difference: float) 
         effects=(*first.effects, *(tuple(i + shift for i in one) for one in second.effects)),
         sizes=first.sizes + second.sizes,
         constant=(first.constant + second.constant) / 2,
-        factor=factor,
+        factor=block_diag(first.factor / 2, second.factor / 2),
         residual_variance=max(part.residual_variance for part in parts),
         constant_variance=max(part.constant_variance for part in parts),
         inflation=1.0,
@@ -520,7 +512,7 @@ def _find_dtype(name: str) -> np.dtype[Any]:
 
 
 def _find_shapes(
-    effects: Sequence[Sequence[int]], sizes: Sequence[int], free: Mapping[str, tuple[int, ...]]
+    effects: Sequence[Sequence[int]], sizes: Sequence[int], free: Shapes
 ) -> dict[str, tuple[int, ...]]:
     """The shape that each array must have, given the effects and the shapes that are free."""
     if [len(free[name]) for name in _FREE] != [1, 3, 2]:
@@ -560,7 +552,7 @@ def _read_fields(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
         "sizes": _as_wholes("sizes", read.take("sizes")),
         **{name: read.number(name) for name in scalars},
     }
-    if version >= _SINCE_OUTCOME:
+    if version >= _SINCE["outcome"]:
         parts["outcome"] = Outcome(read.choice("outcome", KINDS))
     read.done()
     return parts

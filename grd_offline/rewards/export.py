@@ -72,11 +72,13 @@ def export_model(model: RewardModel, path: str | os.PathLike[str], to: str) -> E
     spread, size = float(expected.std()), float(np.abs(expected).max())
     scale = spread if spread > TOLERANCE * size else size or 1.0
     make, run = (_make_onnx, _run_onnx) if to == "onnx" else (_make_program, _run_program)
-    data = make(model, inputs)
+    with _quiet():
+        data = make(model, inputs)
     differences: list[float] = []
 
     def verify(partial: Path) -> None:
-        predict = run(partial)
+        with _quiet():
+            predict = run(partial)
         if predict is None:
             return
         # All steps, and one alone: the batch must not be fixed at the size it was traced with.
@@ -115,38 +117,31 @@ def _trace(model: RewardModel, inputs: Inputs) -> torch.export.ExportedProgram:
 
     batch = torch.export.Dim("batch")
     tensors = {name: torch.from_numpy(rows) for name, rows in inputs.items()}
-    with _quiet():
-        return torch.export.export(
-            model.torch().eval(),
-            (),
-            kwargs=tensors,
-            dynamic_shapes={name: {0: batch} for name in tensors},
-        )
+    shapes = {name: {0: batch} for name in tensors}
+    return torch.export.export(model.torch().eval(), (), kwargs=tensors, dynamic_shapes=shapes)
 
 
 def _make_program(model: RewardModel, inputs: Inputs) -> bytes:
     import torch
 
     buffer = io.BytesIO()
-    with _quiet():
-        torch.export.save(_trace(model, inputs), buffer, extra_files={"about.json": _about(model)})
+    torch.export.save(_trace(model, inputs), buffer, extra_files={"about.json": _about(model)})
     return buffer.getvalue()
 
 
 def _make_onnx(model: RewardModel, inputs: Inputs) -> bytes:
     import torch
 
-    with _quiet():
-        program = torch.onnx.export(
-            _trace(model, inputs),
-            (),
-            kwargs={name: torch.from_numpy(rows) for name, rows in inputs.items()},
-            input_names=list(inputs),
-            output_names=["rewards"],
-            opset_version=_OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+    program = torch.onnx.export(
+        _trace(model, inputs),
+        (),
+        kwargs={name: torch.from_numpy(rows) for name, rows in inputs.items()},
+        input_names=list(inputs),
+        output_names=["rewards"],
+        opset_version=_OPSET,
+        dynamo=True,
+        verbose=False,
+    )
     assert program is not None
     proto = program.model_proto
     proto.metadata_props.add(key="grd_offline", value=_about(model))
@@ -157,8 +152,7 @@ def _run_program(path: Path) -> Callable[[Inputs], NDArray[Any]]:
     """Load a file that was just written here: a file from elsewhere could run code."""
     import torch
 
-    with _quiet():
-        module = torch.export.load(io.BytesIO(path.read_bytes())).module()
+    module = torch.export.load(io.BytesIO(path.read_bytes())).module()
 
     def predict(inputs: Inputs) -> NDArray[Any]:
         rewards = module(**{name: torch.from_numpy(rows) for name, rows in inputs.items()})

@@ -180,32 +180,25 @@ class RewardModel:
             return std
         return np.full(count, np.nan if self.step_std is None else self.step_std)
 
-    def _check_steps(
-        self,
-        observations: ArrayLike,
-        actions: ArrayLike,
-        next_observations: ArrayLike | None,
-        terminations: ArrayLike | None,
-    ) -> Steps:
-        """The steps as arrays; without what the reward does not depend on."""
-        names = self.observation_names, self.action_names
-        batch = StepBatch(
-            read_columns("observations", observations, names[0]),
-            read_columns("actions", actions, names[1]),
-            None
-            if next_observations is None
-            else read_columns("next_observations", next_observations, names[0]),
-            None if terminations is None else np.asarray(terminations),
-        ).as_numbers(len(names[0]), len(names[1]), None)
+    def _check_steps(self, *given: Any) -> Steps:
+        """The steps as arrays; without what the reward does not depend on.
+
+        They are given as `predict` takes them, all four.
+        """
+        observations, actions, later, ended = given
+        states, choices = self.observation_names, self.action_names
+        batch = StepBatch[Any](
+            read_columns("observations", observations, states),
+            read_columns("actions", actions, choices),
+            None if later is None else read_columns("next_observations", later, states),
+            None if ended is None else np.asarray(ended),
+        ).as_numbers(len(states), len(choices), None)
         needs_next, needs_termination = self.needs_next_observations, self.needs_termination
         batch.check_given(next_observations=needs_next, terminations=needs_termination)
-        ended = batch.terminations
-        return StepBatch(
-            batch.observations,
-            batch.actions,
-            batch.next_observations if needs_next else None,
-            as_flags(ended, "terminations") if ended is not None and needs_termination else None,
-        )
+        later = batch.next_observations if needs_next else None
+        ended = batch.terminations if needs_termination else None
+        flags = None if ended is None else as_flags(ended, "terminations")
+        return StepBatch(batch.observations, batch.actions, later, flags)
 
     def torch(self) -> torch.nn.Module:
         """Return the model as a module with gradients. It has the arguments of `predict`.
@@ -405,16 +398,14 @@ def _write_usage(function: RewardFunction, knows_std: bool) -> str:
         steps += ", next_observations"
     if function.needs_termination:
         steps += ", terminations" if function.needs_next else ", terminations=terminations"
-    width = len(f"spread = model.uncertainty({steps})")
+    spread = f"spread = model.uncertainty({steps})"
     usage = [
         ('model = RewardModel.load("this folder")', ""),
         (f"rewards = model.predict({steps})", "(N,)"),
-        (
-            f"spread = model.uncertainty({steps})",
-            "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model",
-        ),
+        (spread, "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model"),
         ("module = model.torch()", "a torch module with gradients"),
     ]
+    width = len(spread)
     return "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
 
 
@@ -431,11 +422,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _table(about: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-    rows = [
-        f"| {as_plain(label)} | {_told(about[name])} |"
-        for name, label in labels.items()
-        if about.get(name) is not None
-    ]
+    told = {label: about[name] for name, label in labels.items() if about.get(name) is not None}
+    rows = [f"| {as_plain(label)} | {_told(value)} |" for label, value in told.items()]
     return "\n".join(["| | |", "|---|---|", *rows]) if rows else "Nothing more is known."
 
 

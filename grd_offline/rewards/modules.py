@@ -6,12 +6,10 @@ is. Its numbers are buffers, not parameters. The module of a reward net is in `n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any, cast
+from typing import cast
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from grd_offline.core.inputs import ACTION, END, START, STATE, TERMINATED
@@ -19,6 +17,7 @@ from grd_offline.core.interpolation import interpolate, locate_on_grid
 from grd_offline.core.steps import StepBatch
 from grd_offline.rewards.contract import RewardFunction
 from grd_offline.rewards.effects import EffectModel
+from grd_offline.rewards.quadratic import QuadraticFunction
 
 
 class RewardModule(nn.Module):
@@ -55,18 +54,11 @@ class RewardModule(nn.Module):
 class EffectModule(nn.Module):
     """The module of an `EffectModel`."""
 
-    low: Tensor
-    high: Tensor
-    tables: Tensor
-    weights: Tensor
-    offset: Tensor
-    columns: Tensor
-
     def __init__(self, model: EffectModel, offset: float, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         kind = dtype if dtype is not None else torch.get_default_dtype()
         self.effects = list(model.effect_slices())
-        self.register_buffer("offset", torch.tensor(offset, dtype=kind))
+        self.offset = nn.Buffer(torch.tensor(offset, dtype=kind))
         if not self.effects:  # The arrays are empty then, and torch cannot export empty arrays.
             return
         # Of the parts of a step, only those that are used are put side by side.
@@ -75,11 +67,12 @@ class EffectModule(nn.Module):
         starts = accumulate((widths[part] for part, _ in self.parts), initial=0)
         first = dict(zip(self.parts, starts, strict=False))
         chosen = torch.tensor([first[one.part, one.moment] + one.index for one in model.inputs])
-        self.register_buffer("columns", chosen, persistent=False)
+        self.columns = nn.Buffer(chosen, persistent=False)
         # Where a value lies on its grid is found in float64: the rest may be less exact.
-        kinds = {"low": torch.float64, "high": torch.float64, "tables": kind, "weights": kind}
-        for name, wide in kinds.items():
-            self.register_buffer(name, torch.tensor(getattr(model, name)).to(wide))
+        self.low = nn.Buffer(torch.tensor(model.low))
+        self.high = nn.Buffer(torch.tensor(model.high))
+        self.tables = nn.Buffer(torch.tensor(model.tables).to(kind))
+        self.weights = nn.Buffer(torch.tensor(model.weights).to(kind))
 
     def forward(self, batch: StepBatch[Tensor]) -> Tensor:
         """The reward of each step."""
@@ -120,16 +113,13 @@ class EffectModule(nn.Module):
 class QuadraticModule(nn.Module):
     """The module of a `QuadraticFunction`, in float32."""
 
-    mean: Tensor
-    std: Tensor
-    constant: Tensor
-    linear: Tensor
-    products: Tensor
-
-    def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, function: QuadraticFunction) -> None:
         super().__init__()
-        for name, value in tensors.items():
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+        self.mean = nn.Buffer(torch.tensor(function.mean).float())
+        self.std = nn.Buffer(torch.tensor(function.std).float())
+        self.constant = nn.Buffer(torch.tensor(function.constant).float())
+        self.linear = nn.Buffer(torch.tensor(function.linear).float())
+        self.products = nn.Buffer(torch.tensor(function.products).float())
 
     def forward(self, batch: StepBatch[Tensor]) -> Tensor:
         """The reward of each step."""
@@ -141,11 +131,9 @@ class QuadraticModule(nn.Module):
 class ConstantModule(nn.Module):
     """The module of a `ConstantFunction`."""
 
-    value: Tensor
-
     def __init__(self, value: float) -> None:
         super().__init__()
-        self.register_buffer("value", torch.tensor(value))
+        self.value = nn.Buffer(torch.tensor(value))
 
     def forward(self, batch: StepBatch[Tensor]) -> Tensor:
         """The reward of each step."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array
 from grd_offline.networks.members.nn import PairRewardNet, RewardNet
-from grd_offline.rewards.contract import ConfigReader, RewardFunction, Steps, check_tensors
+from grd_offline.rewards.contract import ConfigReader, Headers, RewardFunction, Steps, check_tensors
 
 # Predictions are made in blocks of one size, and the last block is filled up with zeros: the last
 # bit of a matrix product depends on its number of rows. Larger blocks are little faster, and make
@@ -32,13 +32,6 @@ class NetworkReward(nn.Module):
     x holds the chosen `columns` of (s, a), or of (s, a, s' - s) where `needs_next` is set.
     """
 
-    mask: Tensor
-    mean: Tensor
-    std: Tensor
-    offset: Tensor
-    scale: Tensor
-    columns: Tensor
-
     def __init__(
         self,
         net: RewardNet | PairRewardNet,
@@ -49,12 +42,12 @@ class NetworkReward(nn.Module):
     ) -> None:
         super().__init__()
         self.net = net
-        self.register_buffer("mask", torch.ones(members, len(columns)))
-        self.register_buffer("mean", torch.zeros(len(columns)))
-        self.register_buffer("std", torch.ones(len(columns)))
-        self.register_buffer("offset", torch.zeros(1))
-        self.register_buffer("scale", torch.ones(1))
-        self.register_buffer("columns", torch.tensor(list(columns)), persistent=False)
+        self.mask = nn.Buffer(torch.ones(members, len(columns)))
+        self.mean = nn.Buffer(torch.zeros(len(columns)))
+        self.std = nn.Buffer(torch.ones(len(columns)))
+        self.offset = nn.Buffer(torch.zeros(1))
+        self.scale = nn.Buffer(torch.ones(1))
+        self.columns = nn.Buffer(torch.tensor(list(columns)), persistent=False)
         self.needs_next = needs_next
 
     def forward(self, batch: StepBatch[Tensor]) -> Tensor:
@@ -143,9 +136,7 @@ class NetworkFunction(RewardFunction):
         return cls(module, states=states, actions=actions)
 
     @classmethod
-    def expected_tensors(
-        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
-    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def expected_tensors(cls, config: Mapping[str, Any], shapes: object = None) -> Headers:
         """Type and shape of every tensor, without taking memory for them."""
         _, found, *_ = _read_network(config, cls.kind)
         return {name: ("float32", shape) for name, shape in found.items()}

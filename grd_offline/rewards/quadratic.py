@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grd_offline.core.typing import Array
-from grd_offline.rewards.contract import ConfigReader, RewardFunction, Steps, check_tensors
+from grd_offline.rewards.contract import ConfigReader, Headers, RewardFunction, Steps, check_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ class QuadraticFunction(RewardFunction):
         """Return the function as a float32 module."""
         from grd_offline.rewards.modules import QuadraticModule
 
-        return QuadraticModule(self.tensors())
+        return QuadraticModule(self)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Scales of the inputs and coefficients, float64."""
@@ -73,9 +73,7 @@ class QuadraticFunction(RewardFunction):
         return cls(states=config["states"], **tensors)
 
     @classmethod
-    def expected_tensors(
-        cls, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
-    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def expected_tensors(cls, config: Mapping[str, Any], shapes: object = None) -> Headers:
         """Type and shape of every tensor."""
         states, actions = ConfigReader(config, cls.kind).read_sizes(_MOST_DIMENSIONS)
         return {name: ("float64", shape) for name, shape in _list_shapes(states + actions).items()}

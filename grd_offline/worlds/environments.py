@@ -149,10 +149,8 @@ def dimension_names(env: gymnasium.Env[Any, Any]) -> tuple[Names | None, Names |
         acted = ("left", "down", "right", "up")
     elif type(base).__name__ in _SMALL:
         observed, acted = _SMALL[type(base).__name__]
-    return (
-        _find_names(observed, env.observation_space, "state"),
-        _find_names(acted, env.action_space, "action"),
-    )
+    states = _find_names(observed, env.observation_space, "state")
+    return states, _find_names(acted, env.action_space, "action")
 
 
 def _find_names(known: Sequence[str], space: gymnasium.Space[Any], prefix: str) -> Names | None:
@@ -200,14 +198,13 @@ def _mujoco_observation_names(base: Any) -> list[str]:
     if structure is None:
         return list(_HAND_MADE.get(type(base).__name__, ()))
     model = base.model
-    bodies = _body_names(model)[1:]
     blocks = {
         "qpos": _joint_names(model, _POSITIONS, "position {}")[structure.get("skipped_qpos", 0) :],
         "qvel": _joint_names(model, _VELOCITIES, "velocity {}"),
-        "cinert": [f"{part} {body}" for body in bodies for part in _INERTIA_PARTS],
-        "cvel": _spatial_names(bodies, "angular velocity", "linear velocity"),
+        "cinert": _body_names(model, _INERTIA_PARTS),
+        "cvel": _body_names(model, _name_axes("angular velocity", "linear velocity")),
         "qfrc_actuator": _joint_names(model, _ACTUATIONS, "actuation {}")[6:],
-        "cfrc_ext": _spatial_names(bodies, "torque", "force"),
+        "cfrc_ext": _body_names(model, _name_axes("torque", "force")),
     }
     shown = (blocks[block] for block, size in structure.items() if block in blocks and size)
     names = [name for block in shown for name in block]
@@ -216,22 +213,24 @@ def _mujoco_observation_names(base: Any) -> list[str]:
     return names
 
 
-_POSITIONS = (*(f"position {{}} {a}" for a in "xyz"), *(f"rotation {{}} {a}" for a in "wxyz"))
-_VELOCITIES = (
-    *(f"velocity {{}} {axis}" for axis in "xyz"),
-    *(f"angular velocity {{}} {axis}" for axis in "xyz"),
-)
-_ACTUATIONS = tuple(f"actuation {{}} {i}" for i in range(6))
-"""Names of the actuations of a free joint, whose name replaces the braces."""
+def _name_axes(*parts: str, axes: Sequence[str] = "xyz") -> Names:
+    """Patterns of names, in which the name of a joint or a body replaces the braces."""
+    return tuple(f"{part} {{}} {axis}" for part in parts for axis in axes)
 
+
+_POSITIONS = (*_name_axes("position"), *_name_axes("rotation", axes="wxyz"))
+_VELOCITIES = _name_axes("velocity", "angular velocity")
+_ACTUATIONS = _name_axes("actuation", axes="012345")
+"""Of a free joint."""
 _INERTIA_PARTS = (
-    *(f"inertia {axes}" for axes in ("xx", "yy", "zz", "xy", "xz", "yz")),
-    *(f"mass offset {axis}" for axis in "xyz"),
-    "mass",
+    *(f"inertia {axes} {{}}" for axes in ("xx", "yy", "zz", "xy", "xz", "yz")),
+    *(f"mass offset {axis} {{}}" for axis in "xyz"),
+    "mass {}",
 )
 
 _PUSHER_JOINTS = (
-    "shoulder pan, shoulder lift, upper arm roll, elbow flex, forearm roll, wrist flex, wrist roll"
+    *("shoulder pan", "shoulder lift", "upper arm roll", "elbow flex", "forearm roll"),
+    *("wrist flex", "wrist roll"),
 )
 _HAND_MADE: dict[str, Names] = {
     "ReacherEnv": (
@@ -245,8 +244,7 @@ _HAND_MADE: dict[str, Names] = {
         "constraint force slider",
     ),
     "PusherEnv": (
-        *(f"position {joint}" for joint in _PUSHER_JOINTS.split(", ")),
-        *(f"velocity {joint}" for joint in _PUSHER_JOINTS.split(", ")),
+        *(f"{what} {joint}" for what in ("position", "velocity") for joint in _PUSHER_JOINTS),
         *(f"{body} {axis}" for body in ("fingertip", "object", "goal") for axis in "xyz"),
     ),
 }
@@ -261,23 +259,16 @@ def _joint_names(model: Any, free: Sequence[str], other: str) -> list[str]:
     ]
 
 
-def _body_names(model: Any) -> list[str]:
-    """Name of each body; one without a name is the end of the body it hangs on."""
-    names: list[str] = []
+def _body_names(model: Any, patterns: Sequence[str]) -> list[str]:
+    """A name per number of each body but the world, from a pattern for each number.
+
+    A body without a name is the end of the body that it hangs on.
+    """
+    bodies: list[str] = []
     for index in range(model.nbody):
         parent = int(model.body_parentid[index])
-        names.append(model.body(index).name or f"{names[parent]} end")
-    return names
-
-
-def _spatial_names(bodies: Sequence[str], rotation: str, translation: str) -> list[str]:
-    """MuJoCo's six numbers per body: rotational part first."""
-    return [
-        f"{part} {body} {axis}"
-        for body in bodies
-        for part in (rotation, translation)
-        for axis in "xyz"
-    ]
+        bodies.append(model.body(index).name or f"{bodies[parent]} end")
+    return [pattern.format(body) for body in bodies[1:] for pattern in patterns]
 
 
 def _actuator_names(model: Any) -> list[str]:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from grd_offline.core.episodes import LabelName
 from grd_offline.core.errors import DataError
 from grd_offline.core.typing import SingleArray
-from grd_offline.io.formats.record import Leaf
+from grd_offline.io.formats.record import Leaf, column_names
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -43,11 +42,8 @@ def list_observation_leaves(
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return [
-            leaf
-            for key, part in _list_parts(space)
-            for leaf in list_observation_leaves(part, (*keys, key))
-        ]
+        parts = (list_observation_leaves(part, (*keys, key)) for key, part in _list_parts(space))
+        return [leaf for leaves in parts for leaf in leaves]
     path = "/".join(f"_index_{key}" if isinstance(key, int) else key for key in keys)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return [NestedLeaf(_make_choice_leaf(space, path), keys)]
@@ -144,17 +140,9 @@ def find_sizes(space: Space[Any]) -> SingleArray:
 
 def name_columns(leaves: Sequence[Leaf], prefix: str) -> tuple[str, ...]:
     """A name for each column: `goal.x`, `position[2]`, `action=1`."""
-    names: list[str] = []
-    for leaf in leaves:
-        base = leaf.path.replace("/", ".").replace("_index_", "") or prefix
-        entries = [",".join(map(str, place)) for place in np.ndindex(leaf.shape)]
-        named = [f"{base}[{entry}]" if len(entries) > 1 else base for entry in entries]
-        if leaf.categories is None:
-            names += named
-            continue
-        for name, count, start in zip(named, leaf.categories, leaf.starts, strict=True):
-            names += [LabelName(name, start + choice) for choice in range(count)]
-    return tuple(names)
+    bases = [leaf.path.replace("/", ".").replace("_index_", "") or prefix for leaf in leaves]
+    pairs = zip(leaves, bases, strict=True)
+    return column_names([replace(leaf, path=base) for leaf, base in pairs], prefix)
 
 
 def describe_space(space: object) -> str:

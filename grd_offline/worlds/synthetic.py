@@ -40,7 +40,7 @@ differ between episodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -181,17 +181,12 @@ class Term(NamedTuple):
     shift: float
 
 
-@dataclass
 class TermTable:
     """Terms in the order given, each centred and scaled by what `calibrate` last saw."""
 
-    terms: tuple[Term, ...]
-    means: Array = field(init=False)
-    stds: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.means = np.zeros(len(self.terms))
-        self.stds = np.ones(len(self.terms))
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self.terms = tuple(terms)
+        self.means, self.stds = np.zeros(len(terms)), np.ones(len(terms))
 
     @cached_property
     def _groups(self) -> list[tuple[Shape, IntArray, IntArray, Array, Array]]:
@@ -440,7 +435,7 @@ class FactoredWorld:
                 if not new:
                     self._decay[state] = (1 - noise**2) ** 0.5
             self._gain[state] = (1 - self._decay[state] ** 2) ** 0.5 if new else 0.0
-        self._dynamics_table = TermTable(tuple(terms))
+        self._dynamics_table = TermTable(terms)
         self._dynamics_targets = np.array(targets, np.int64)
         self._driven, self._first_terms = np.unique(self._dynamics_targets, return_index=True)
         self._dynamics_weights = np.concatenate(every)
@@ -509,7 +504,7 @@ class FactoredWorld:
         inputs = self._simulate(calibration, start, steps)
         best = -np.inf
         for _ in range(_REWARD_DRAWS):
-            table = TermTable(tuple(self._draw_reward_terms(rng)))
+            table = TermTable(self._draw_reward_terms(rng))
             table.calibrate(inputs)
             costs = np.isin([term.shape for term in table.terms], ("cost", "tracking"))
             weights = _draw_weights(rng, len(table.terms))

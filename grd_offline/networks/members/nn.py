@@ -88,10 +88,13 @@ class Stack(nn.Module):
 
         With `repeats` so many networks in a row share the batch of one member.
         """
-        hidden = inputs.flatten(1, -2)  # (member, batch, input)
+        hidden = self.apply_layers(inputs.flatten(1, -2), frozen, repeats)
+        return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
+
+    def apply_layers(self, hidden: Tensor, frozen: bool, repeats: int) -> Tensor:
+        """(member, batch, input) -> (network, batch, output)"""
         if self.leaves is not None:
-            hidden = self._apply_one_by_one(hidden, frozen, repeats)
-            return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
+            return self._apply_one_by_one(hidden, frozen, repeats)
         if repeats > 1:
             hidden = hidden.repeat_interleave(repeats, 0)
         for layer in range(len(self.weights)):
@@ -102,7 +105,7 @@ class Stack(nn.Module):
                     hidden = torch.where(self._is_normed, normed, hidden)
                 hidden = _ACTIVATIONS[self.activation](hidden)
             hidden = self.multiply(layer, hidden, frozen)
-        return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
+        return hidden
 
     def multiply(self, layer: int, hidden: Tensor, frozen: bool) -> Tensor:
         """(network, row, output) the linear part of a layer."""
@@ -111,9 +114,8 @@ class Stack(nn.Module):
             if frozen:
                 pairs = [(weight.detach(), bias.detach()) for weight, bias in pairs]
             triples = zip(hidden, pairs, strict=True)
-            return torch.stack(
-                [torch.addmm(bias, rows, weight) for rows, (weight, bias) in triples]
-            )
+            products = [torch.addmm(bias, rows, weight) for rows, (weight, bias) in triples]
+            return torch.stack(products)
         weight: Tensor = self.weights[layer]
         bias: Tensor = self.biases[layer]
         if frozen:
@@ -199,9 +201,6 @@ class PairRewardNet(nn.Module):
     with nearly the same returns. What needs three inputs at once it cannot express.
     """
 
-    centre: Tensor
-    upper: Tensor
-
     def __init__(
         self, members: int, inputs: int, *, features: int = 8, generator: Generator | None = None
     ) -> None:
@@ -216,10 +215,10 @@ class PairRewardNet(nn.Module):
         pairs = torch.randn((members, total, total), generator=generator)
         self.pairs = nn.Parameter(pairs * (0.02 * total**-0.5))
         self.constant = nn.Parameter(torch.zeros(members, 1))
-        self.register_buffer("centre", torch.zeros(shape))
+        self.centre = nn.Buffer(torch.zeros(shape))
         upper = torch.ones(inputs, inputs).triu(1)
         upper = upper.repeat_interleave(features, 0).repeat_interleave(features, 1)
-        self.register_buffer("upper", upper, persistent=False)
+        self.upper = nn.Buffer(upper, persistent=False)
         self.features = features
 
     def compute_features(
@@ -270,9 +269,8 @@ class DynamicsNet(nn.Module):
         self.stack = Stack(members, sizes, activation=activation, generator=generator)
         self.embedding: nn.Parameter | None = None
         if embedding:
-            self.embedding = nn.Parameter(
-                torch.randn((members, states, embedding), generator=generator)
-            )
+            vectors = torch.randn((members, states, embedding), generator=generator)
+            self.embedding = nn.Parameter(vectors)
         self.mixtures, self.log_std_range = mixtures, log_std_range
 
     def forward(

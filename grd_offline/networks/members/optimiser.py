@@ -39,6 +39,8 @@ class Flat:
             parameter.data = self.values[:, start : start + size].view(parameter.shape)
             self.spans[parameter] = (start, start + size)
             start += size + -size % _ALIGNMENT
+        self.leaves: dict[nn.Parameter, list[Tensor]] = {}
+        """The tensor of each row of a parameter, where rows have tensors of their own."""
         if leaves and not self.values.is_cuda:
             self._make_leaves(modules)
 
@@ -46,26 +48,24 @@ class Flat:
     def join(parts: Sequence[Tensor]) -> Tensor:
         """(member, number) tensors of the parameters' shapes side by side, gaps filled with 0."""
         flat = [part.reshape(part.shape[0], -1) for part in parts]
-        return torch.cat(
-            [torch.nn.functional.pad(p, (0, -p.shape[1] % _ALIGNMENT)) for p in flat], 1
-        )
+        filled = [torch.nn.functional.pad(p, (0, -p.shape[1] % _ALIGNMENT)) for p in flat]
+        return torch.cat(filled, 1)
 
     def _make_leaves(self, modules: Sequence[nn.Module]) -> None:
         """Give each layer of each network a tensor of its own, with its own gradient."""
         for stack in (m for module in modules for m in module.modules()):
             if isinstance(stack, Stack):
-                pairs = list(zip(stack.weights, stack.biases, strict=True))
-                stack.leaves = [
-                    [
-                        (self._leaf(weight, row, *weight.shape[1:]), self._leaf(bias, row, -1))
-                        for weight, bias in pairs
-                    ]
-                    for row in range(len(self.values))
-                ]
+                weights = [self._split(weight, *weight.shape[1:]) for weight in stack.weights]
+                biases = [self._split(bias, -1) for bias in stack.biases]
+                layers = [zip(*pair, strict=True) for pair in zip(weights, biases, strict=True)]
+                stack.leaves = [list(network) for network in zip(*layers, strict=True)]
 
-    def _leaf(self, parameter: nn.Parameter, row: int, *shape: int) -> Tensor:
+    def _split(self, parameter: nn.Parameter, *shape: int) -> list[Tensor]:
+        """A tensor of that shape for each row of a parameter."""
         start, stop = self.spans[parameter]
-        return self.values[row, start:stop].view(shape).requires_grad_()
+        rows = (self.values[row, start:stop] for row in range(len(self.values)))
+        self.leaves[parameter] = [row.view(shape).requires_grad_() for row in rows]
+        return self.leaves[parameter]
 
 
 class _Piece(NamedTuple):
@@ -96,7 +96,7 @@ class Adam:
         self.flat = flat = Flat(modules, leaves=leaves)
         self._base_rates = rates.double().unsqueeze(1)
         self._betas, self._factor = betas, 1.0
-        self._own_rate = None if own is None else own[1]
+        self._own_rate = 0.0 if own is None else own[1]
         own_parameters = [] if own is None else list(own[0].parameters())
         if own is not None:
             edge = Flat.join([p.detach() for p in own_parameters]).shape[1]
@@ -115,30 +115,22 @@ class Adam:
         """The tensors whose gradients `apply` takes."""
         if not rates.is_cuda:
             self._rates_by_row = self._list_rates()
-            self._find_pieces(modules, set(own_parameters))
+            self._find_pieces(set(own_parameters))
 
-    def _find_pieces(self, modules: Sequence[nn.Module], own: set[nn.Parameter]) -> None:
-        leaves: dict[nn.Parameter, list[Tensor]] = {}
-        for stack in (m for module in modules for m in module.modules()):
-            if not isinstance(stack, Stack) or stack.leaves is None:
-                continue
-            for layer, pair in enumerate(zip(stack.weights, stack.biases, strict=True)):
-                for kind, parameter in enumerate(pair):
-                    leaves[parameter] = [layers[layer][kind] for layers in stack.leaves]
+    def _find_pieces(self, own: set[nn.Parameter]) -> None:
         self.wanted = []
         rows = range(len(self.flat.values))
-        self._pieces: list[list[_Piece]] = [[] for _ in rows]
-        self._own_pieces: list[list[_Piece]] = [[] for _ in rows]
+        self._pieces: list[tuple[list[_Piece], list[_Piece]]] = [([], []) for _ in rows]
+        """Of each member: those with the member's rate, and those with a rate of their own."""
         for parameter, (start, stop) in self.flat.spans.items():
-            first = len(self.wanted)
-            self.wanted += leaves.get(parameter, [parameter])
+            first, leaves = len(self.wanted), self.flat.leaves.get(parameter)
+            self.wanted += leaves or [parameter]
             for row in rows:
-                is_leaf = parameter in leaves
                 every = self.flat.values, self.first, self.second
                 values, means, squares = (numbers[row, start:stop] for numbers in every)
-                wanted, shared = first + row * is_leaf, None if is_leaf else row
+                wanted, shared = (first + row, None) if leaves else (first, row)
                 piece = _Piece(values, means, squares, wanted, shared)
-                (self._own_pieces if parameter in own else self._pieces)[row].append(piece)
+                self._pieces[row][parameter in own].append(piece)
 
     def step(self, losses: Float[Tensor, "member"]) -> None:
         """One step of each member down its own loss."""
@@ -172,29 +164,24 @@ class Adam:
         # Members share a gradient only where they are few numbers: then all are looked at.
         every = torch.isfinite(losses).tolist()
         finite = torch.isfinite(sizes).tolist()
-        for row, (pieces, own) in enumerate(zip(self._pieces, self._own_pieces, strict=True)):
-            parts = {id(piece): _pick(gradients, piece) for piece in (*own, *pieces)}
+        for row, groups in enumerate(self._pieces):
+            found = [[_pick(gradients, piece) for piece in pieces] for pieces in groups]
             good = every[row] and all(
-                finite[piece.wanted]
-                or (piece.row is not None and bool(torch.isfinite(parts[id(piece)]).all()))
-                for piece in (*own, *pieces)
+                finite[piece.wanted] or (piece.row is not None and bool(torch.isfinite(part).all()))
+                for pieces, parts in zip(groups, found, strict=True)
+                for piece, part in zip(pieces, parts, strict=True)
             )
             if not good:
                 self.skipped[row] += 1
                 continue
             self.steps[row] += 1
-            step = self.steps[row, 0]
-            self._run_kernel(pieces, [parts[id(p)] for p in pieces], step, self._rates_by_row[row])
-            if own and self._own_rate is not None:
-                own_rate = self._own_rate * self._factor
-                self._run_kernel(own, [parts[id(p)] for p in own], step, own_rate)
-
-    def _run_kernel(
-        self, pieces: Sequence[_Piece], gradients: list[Tensor], step: Tensor, rate: float
-    ) -> None:
-        values, steps = [piece.values for piece in pieces], [step] * len(pieces)
-        first, second = [piece.first for piece in pieces], [piece.second for piece in pieces]
-        torch._fused_adam_(values, gradients, first, second, [], steps, lr=rate, **self._kernel)
+            rates = self._rates_by_row[row], self._own_rate * self._factor
+            for pieces, parts, rate in zip(groups, found, rates, strict=True):
+                if not pieces:
+                    continue
+                values, steps = [one.values for one in pieces], [self.steps[row, 0]] * len(pieces)
+                first, second = [one.first for one in pieces], [one.second for one in pieces]
+                torch._fused_adam_(values, parts, first, second, [], steps, lr=rate, **self._kernel)
 
     def compile(self, backend: str) -> None:
         """Make one kernel of a step; for devices where that pays."""

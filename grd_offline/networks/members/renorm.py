@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from grd_offline.networks.members.nn import Stack
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 MOMENTUM, EPSILON = 0.01, 1e-3
 WARM_UP = 100_000
@@ -53,12 +49,9 @@ class RenormStack(Stack):
         named = {f"{n}_{i}": part for n, some in parts.items() for i, part in enumerate(some)}
         return {**named, "passes": self.passes}
 
-    def forward(
-        self, inputs: Float[Tensor, "member *rows input"], *, frozen: bool = False, repeats: int = 1
-    ) -> Float[Tensor, "network *rows output"]:
-        """Apply each member to its own batch; `frozen` and `repeats` are those of `Stack`."""
+    def apply_layers(self, hidden: Tensor, frozen: bool, repeats: int) -> Tensor:
+        """(member, batch, input) -> (network, batch, output)"""
         is_learning = torch.is_grad_enabled() and not frozen
-        hidden = inputs.flatten(1, -2)
         if repeats > 1:
             hidden = hidden.repeat_interleave(repeats, 0)
         for layer in range(len(self.weights)):
@@ -75,7 +68,7 @@ class RenormStack(Stack):
             hidden = self.multiply(layer, hidden, frozen)
         if is_learning:
             self.passes.add_(1)
-        return hidden.reshape(len(hidden), *inputs.shape[1:-1], hidden.shape[-1])
+        return hidden
 
     def _renormalise(self, layer: int, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mean and variance of the batch, r and d; the running moments move."""
