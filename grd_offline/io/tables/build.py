@@ -57,6 +57,7 @@ from grd_offline.io.tables.sources import (
     TO_ISO,
     TableSource,
     as_numbers,
+    as_texts,
     as_times,
     as_vectors,
     choose_step_type,
@@ -129,7 +130,7 @@ def open_source(
     `returns` are outcomes from elsewhere, by episode. `embedders` turn the cells of columns that
     are embedded into vectors; lists need none.
     """
-    labels: dict[str, Sequence[str]] = dict(source.labels or {})
+    labels = dict(source.labels)
     known = parse_columns(expected.columns or "") if expected is not None else {}
     if "embed" in known:
         given = {"embed": known["embed"], **given}
@@ -156,7 +157,7 @@ def open_source(
     )
     columns = []
     for name in (*chosen.observations, *chosen.actions):
-        entries, embedder = (source.entries or {}).get(name), (embedders or {}).get(name)
+        entries, embedder = source.entries.get(name), (embedders or {}).get(name)
         is_category = name in chosen.categories
         columns.append(Input(name, kinds[name], labels.get(name), is_category, entries, embedder))
     return _build(replace(source, kinds=kinds), chosen, columns, returns)
@@ -333,14 +334,13 @@ def _build(
         block = table.values[rows]
         chosen: AnyArray = expand(block[:, width:], actions)
         name = table.names[index]
-        is_plain = isinstance(name, int | float | str) and not isinstance(name, bool)
         return Record(
             {"": expand(block[:, :width], states)},
             {"": chosen.argmax(axis=1) if is_choice else chosen},
             load_rewards(index),
             *table.load_ends(rows, np.arange(len(block)) == len(block) - 1),
             table.load_extras(rows),
-            {EPISODE: name if is_plain else str(name)},
+            {EPISODE: name if type(name) in (int, float, str) else str(name)},
         )
 
     def load_rewards(index: int) -> AnyArray:
@@ -610,8 +610,7 @@ class Input:
         self, values: pl.Series, codes: dict[str, int], gaps: Gaps, first_row: int
     ) -> SingleArray:
         if values.dtype.is_float() or values.dtype == pl.Object:
-            names = [None if is_missing(value) else name_label(value) for value in values]
-            values = pl.Series(values.name, names, pl.String)
+            values = as_texts(values, name_label)
         labels = values.cast(pl.String)
         gaps.add(np.flatnonzero(labels.is_null()), self.name, first_row)
         for label in labels.drop_nulls().unique(maintain_order=True):
