@@ -239,12 +239,10 @@ class _Rows(ExitStack):
         arrays = {}
         for name, (dtype, shape) in self._shapes.items():
             self._files[name].flush()
-            # As a plain array: slices of a memmap are slow to make.
-            arrays[name] = (
-                np.zeros(shape, dtype)
-                if 0 in shape
-                else np.asarray(np.memmap(self._files[name], dtype, "r", shape=shape))
-            )
+            if 0 in shape:
+                arrays[name] = np.zeros(shape, dtype)
+            else:  # as a plain array: slices of a memmap are slow to make
+                arrays[name] = np.asarray(np.memmap(self._files[name], dtype, "r", shape=shape))
         return arrays
 
 

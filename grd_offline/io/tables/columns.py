@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grd_offline.core.episodes import TRUTH
+from grd_offline.core.episodes import TRUTH, shorten
 from grd_offline.core.errors import DataError
 
 NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
@@ -93,11 +93,10 @@ class Columns:
     def __str__(self) -> str:
         """The text that `--columns` takes for the same."""
         parts = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value or field.name == "actions":
+        for role, value in vars(self).items():
+            if value or role == "actions":
                 names = [value] if isinstance(value, str) else value
-                parts.append(f"{field.name}={'+'.join(map(quote_name, names))}")
+                parts.append(f"{role}={'+'.join(map(quote_name, names))}")
         return ",".join(parts)
 
     def list_used(self) -> list[str]:
@@ -296,9 +295,7 @@ def _plain(name: str) -> str:
 
 
 def _list(kinds: Mapping[str, str]) -> str:
-    names = list(kinds)
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"columns: {', '.join(names[:12])}{more}"
+    return f"columns: {shorten(list(kinds))}"
 
 
 def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | None, str]:

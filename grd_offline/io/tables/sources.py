@@ -461,11 +461,8 @@ def open_parquet(paths: Sequence[Path], layout: str = "parquet",
     def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
         for path in paths:
             with _table_errors(path):
-                yield from (
-                    pl.scan_parquet(path, glob=False)
-                    .select(wanted)
-                    .collect_batches(chunk_size=BLOCK_ROWS, maintain_order=True)
-                )
+                rows = pl.scan_parquet(path, glob=False).select(wanted)
+                yield from rows.collect_batches(chunk_size=BLOCK_ROWS, maintain_order=True)
 
     yield TableSource(layout, kinds, blocks)
 
@@ -628,14 +625,14 @@ def open_csv(
         if not len(head):
             raise DataError("has column names, but no rows", file=path)
         sample = head.head(BLOCK_ROWS)
-        filled = [_strip(column) for column in sample]
+        filled = [_strip(cut.alias(name)) for name, cut in zip(names, sample, strict=True)]
         marks = (POINT,) if separator == COMMA and decimal != "comma" else (POINT, COMMA)
         possible = [_list_decimals(column, marks) for column in filled]
         decimals = _choose_decimals(filled, possible, separator, decimal, usual)
-        doubtful = {} if decimal else _find_doubtful(names, filled, possible, decimals)
+        doubtful = {} if decimal else _find_doubtful(filled, possible, decimals)
         kinds = {
-            name: NUMBER if mark else find_kind(column)
-            for name, column, mark in zip(names, filled, decimals, strict=True)
+            column.name: NUMBER if mark else find_kind(column)
+            for column, mark in zip(filled, decimals, strict=True)
         }
 
         def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
@@ -678,11 +675,7 @@ def _csv_errors(path: Path) -> Iterator[None]:
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """A file of text that is open for reading."""
-    try:
-        file = open_regular(path)
-    except FileNotFoundError:
-        raise DataError("no such file", file=path) from None
-    with file:
+    with open_regular(path, missing="no such file") as file:
         start = file.read(4)
         if start in _OTHER_FILES:
             raise DataError(_OTHER_FILES[start], file=path)
@@ -828,22 +821,19 @@ def _choose_decimals(
 
 
 def _find_doubtful(
-    names: Sequence[str],
-    columns: Sequence[pl.Series],
-    possible: Sequence[list[str]],
-    decimals: Sequence[str | None],
+    columns: Sequence[pl.Series], possible: Sequence[list[str]], decimals: Sequence[str | None]
 ) -> dict[str, DataError]:
     """Columns whose numbers may be a thousand times as large, and what to say of them."""
     doubtful = {}
     is_mixed = [POINT] in possible and [COMMA] in possible
-    for name, cells, marks, decimal in zip(names, columns, possible, decimals, strict=True):
+    for cells, marks, decimal in zip(columns, possible, decimals, strict=True):
         if decimal is None:
             continue
         marked = cells.str.contains(_MARKED)
         if (is_mixed and len(marks) > 1 and marked.any()) or may_be_thousands(cells, decimal):
             place = marked.fill_null(False).arg_max() or 0
-            doubtful[name] = refuse_cell(
-                name,
+            doubtful[cells.name] = refuse_cell(
+                cells.name,
                 FIRST_ROW + place,
                 f"{cells[place]!r} may have decimals, or be more than a thousand: say what the "
                 "decimal mark is (--columns decimal=point or decimal=comma), or write numbers "
