@@ -531,31 +531,30 @@ def name_label(value: Any) -> str:
     return str(int(value) if is_whole else value)
 
 
+@dataclass
 class Input:
     """One column, block by block."""
 
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        labels: Sequence[str] | None = None,
-        is_category: bool = False,
-        entries: Sequence[str] | None = None,
-        embedder: Embedder | None = None,
-    ) -> None:
-        if kind == TIME:
-            raise DataError(
-                "holds timestamps, which can only give the order (step)", field=f"column {name}"
-            )
-        if kind == IMAGE:
-            raise refuse_image(name)
-        self.name, self.kind, self._entries, self._embedder = name, kind, entries, embedder
-        self._fixed = labels is not None
-        self._may_have_strays = kind == TEXT and not is_category and not self._fixed
+    name: str
+    kind: str
+    known: Sequence[str] | None = None
+    """All of its labels, where they are known before it is read."""
+    is_category: bool = False
+    entries: Sequence[str] | None = None
+    embedder: Embedder | None = None
+    width: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        if self.kind == TIME:
+            reason = "holds timestamps, which can only give the order (step)"
+            raise DataError(reason, field=f"column {self.name}")
+        if self.kind == IMAGE:
+            raise refuse_image(self.name)
+        is_text = self.kind == TEXT and self.known is None
+        self._may_have_strays = is_text and not self.is_category
         self._codes: dict[str, int] | None = None
-        if is_category or self._fixed or kind == TEXT:
-            self._codes = {label: code for code, label in enumerate(labels or ())}
-        self.width = 1
+        if self.is_category or is_text or self.known is not None:
+            self._codes = {label: code for code, label in enumerate(self.known or ())}
 
     def encode(self, values: pl.Series, gaps: Gaps, first_row: int) -> SingleArray:
         """(row, column) a block as float32; categories as codes in the order they came."""
@@ -564,8 +563,8 @@ class Input:
         if self._codes is not None:
             return self._encode_labels(values, self._codes, gaps, first_row)[:, None]
         if self.kind == VECTOR:
-            if self._embedder is not None:
-                values = embed(values, self._embedder, first_row)
+            if self.embedder is not None:
+                values = embed(values, self.embedder, first_row)
             numbers = as_vectors(values, first_row)
             if self.width not in (1, numbers.shape[1]):
                 reason = f"{numbers.shape[1]} numbers, the rows before have {self.width}"
@@ -615,7 +614,7 @@ class Input:
             if label in codes:
                 continue
             row = first_row + int((labels == label).arg_max() or 0)
-            if self._fixed:
+            if self.known is not None:
                 known = ", ".join(list(codes)[:10])
                 raise refuse_cell(
                     self.name, row, f"{label!r} is not among the known categories: {known}"
@@ -637,7 +636,7 @@ class Input:
         their size, texts by the alphabet."""
         if self._codes is None:
             return None
-        if self._fixed:
+        if self.known is not None:
             return list(self._codes)
         try:
             return sorted(self._codes, key=float)
@@ -651,8 +650,8 @@ class Input:
             return [LabelName(self.name, label) for label in labels]
         if self.kind != VECTOR:
             return [self.name]
-        if self._entries is not None and len(self._entries) == self.width:
-            return [f"{self.name}.{entry}" for entry in self._entries]
+        if self.entries is not None and len(self.entries) == self.width:
+            return [f"{self.name}.{entry}" for entry in self.entries]
         return [f"{self.name}[{entry}]" for entry in range(self.width)]
 
     @cached_property

@@ -303,9 +303,9 @@ def parse_numbers(cells: pl.Series, decimal: str = POINT) -> pl.Series:
         plain = plain.str.replace(COMMA, POINT, literal=True)
     numbers = plain.cast(pl.Float64, strict=False)
     rest = cells.filter(numbers.is_null() & cells.str.contains(r"^[+\-\x{2212}]?[\d.]")).unique()
-    if not len(rest):
+    found = {text: one for text in rest if (one := parse_number(text, decimal)) is not None}
+    if not found:
         return numbers
-    found = {text: parse_number(text, decimal) for text in rest}
     others = cells.replace_strict(found, default=None, return_dtype=pl.Float64)
     return numbers.zip_with(numbers.is_not_null(), others)
 
