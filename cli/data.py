@@ -336,27 +336,27 @@ def _as_json(file: str, summary: Summary) -> dict[str, Any]:
         found = measure(values)._asdict().items()
         return {name: value if math.isfinite(value) else None for name, value in found}
 
-    names = (*summary.observation_names, *summary.action_names)
-    values = (summary.minimum, summary.maximum, summary.mean, summary.deviation)
-    rows = zip(names, *(one.tolist() for one in values), strict=True)
+    episodes = summary.episodes
+    names = (*episodes.observation_names, *episodes.action_names)
     keys = ("name", "min", "max", "mean", "std")
+    rows = zip(names, *(getattr(summary.values, key).tolist() for key in keys[1:]), strict=True)
     dimensions = [dict(zip(keys, row, strict=True)) for row in rows]
     as_they_are = (
         "terminated", "truncated", "convention", "has_final_observations", "delay", "deliveries",
-        "discrete_actions",
     )  # fmt: skip
     return {
         "file": file,
         "layout": summary.layout,
         "columns": summary.columns,
-        "environment": summary.environment,
-        "episodes": len(summary.lengths),
-        "steps": int(summary.lengths.sum()),
-        "lengths": numbers(summary.lengths),
+        "environment": episodes.environment,
+        "episodes": len(episodes),
+        "steps": episodes.total_steps,
+        "lengths": numbers(episodes.lengths),
         "returns": numbers(summary.returns),
         **{name: getattr(summary, name) for name in as_they_are},
-        "observations": dimensions[: len(summary.observation_names)],
-        "actions": dimensions[len(summary.observation_names) :],
+        "discrete_actions": episodes.discrete_actions,
+        "observations": dimensions[: episodes.state_size],
+        "actions": dimensions[episodes.state_size :],
         "extras": summary.extras,
         "warnings": summary.warnings,
     }
@@ -370,14 +370,15 @@ def _show(file: str, summary: Summary) -> None:
 
     from grd_offline.io.formats.summary import measure
 
-    lengths, returns = summary.lengths, measure(summary.returns)
+    episodes, lengths = summary.episodes, summary.episodes.lengths
+    returns = measure(summary.returns)
     ends = {"terminated": summary.terminated, "truncated": summary.truncated}
     ends["unfinished"] = len(lengths) - sum(ends.values())
     told = ", ".join(f"{number:,} {word}" for word, number in ends.items() if number)
     facts = {
         "layout": summary.layout,
         **({} if summary.columns is None else {"columns": printable(summary.columns)}),
-        "environment": summary.environment or "not known",
+        "environment": episodes.environment or "not known",
         "episodes": f"{len(lengths):,} ({told})",
         "steps": f"{lengths.sum():,}",
         "lengths": f"{lengths.min():,} to {lengths.max():,}, mean {lengths.mean():,.1f}",
@@ -386,9 +387,9 @@ def _show(file: str, summary: Summary) -> None:
         "": _histogram(summary.returns),
         "rewards": f"{summary.delivery} ({summary.deliveries:,} in all)",
         "alignment": summary.convention,
-        "states": count(len(summary.observation_names), "dimension"),
-        "actions": count(len(summary.action_names), "dimension")
-        + (" (discrete choices as one-hot)" if summary.discrete_actions else ""),
+        "states": count(episodes.state_size, "dimension"),
+        "actions": count(episodes.action_size, "dimension")
+        + (" (discrete choices as one-hot)" if episodes.discrete_actions else ""),
         "further fields": ", ".join(summary.extras) or "none",
     }
     console = Console(highlight=False)
@@ -398,10 +399,9 @@ def _show(file: str, summary: Summary) -> None:
     table.add_column("dimension", overflow="fold")
     for title in ("min", "mean", "max", "sd"):
         table.add_column(title, justify="right", no_wrap=True)
-    names = summary.observation_names + summary.action_names
+    names = episodes.observation_names + episodes.action_names
     for i, name in enumerate(names[:_ROWS]):
-        columns = (summary.minimum, summary.mean, summary.maximum, summary.deviation)
-        table.add_row(Text(printable(name)), *(f"{column[i]:.4g}" for column in columns))
+        table.add_row(Text(printable(name)), *(f"{column[i]:.4g}" for column in summary.values))
     if len(names) > _ROWS:
         table.add_row(f"and {len(names) - _ROWS} more (--json lists all)")
     console.print(table)

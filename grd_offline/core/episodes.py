@@ -500,8 +500,8 @@ class EpisodeSet(Sequence[Episode]):
     def _repr_html_(self) -> str:
         rows = {
             "episodes": f"{len(self):,} of {self.lengths.min():,} to {self.lengths.max():,} steps",
-            "states": _shorten(self.observation_names),
-            "actions": _shorten(self.action_names) or "none",
+            "states": shorten(self.observation_names),
+            "actions": shorten(self.action_names) or "none",
         }
         cells = "".join(
             f"<tr><th style='text-align:left'>{name}</th>"
@@ -554,7 +554,8 @@ class EpisodeSet(Sequence[Episode]):
         return replace(self, load=kept)
 
 
-def _shorten(names: Sequence[str], most: int = 12) -> str:
+def shorten(names: Sequence[str], most: int = 12) -> str:
+    """The first names of a list, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -514,10 +514,9 @@ def list_minari_datasets(*, remote: bool = False, prefix: str | None = None) -> 
     """
     import minari
 
+    list_datasets = minari.list_remote_datasets if remote else minari.list_local_datasets
     with _quiet():
-        if remote:
-            return sorted(minari.list_remote_datasets(prefix=prefix))
-        return sorted(minari.list_local_datasets(prefix=prefix))
+        return sorted(list_datasets(prefix=prefix))
 
 
 def _download(identifier: str) -> None:
@@ -538,9 +537,11 @@ def _download(identifier: str) -> None:
 
 def _suggest(identifier: str) -> str:
     """The ids that are nearest to one that was not found, as the end of a message."""
-    here = _list_or_nothing(remote=False, prefix=None)
-    namespace = identifier.rpartition("/")[0]
-    there = _list_or_nothing(remote=True, prefix=namespace) if namespace else []
+    here, there, namespace = list[str](), list[str](), identifier.rpartition("/")[0]
+    with suppress(Exception):
+        here = list_minari_datasets()
+    with suppress(Exception):
+        there = list_minari_datasets(remote=True, prefix=namespace) if namespace else []
     near = difflib.get_close_matches(identifier, [*here, *there], n=3)
     if near:
         return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
@@ -548,12 +549,6 @@ def _suggest(identifier: str) -> str:
         more = ", ..." if len(here) > _MOST_LISTED else ""
         return f"; on this computer are {', '.join(here[:_MOST_LISTED])}{more}"
     return ""
-
-
-def _list_or_nothing(*, remote: bool, prefix: str | None) -> list[str]:
-    with suppress(Exception):
-        return list_minari_datasets(remote=remote, prefix=prefix)
-    return []
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from grd_offline.io.tables.sources import (
     COMMA,
     POINT,
     find_unread,
-    is_number,
     open_csv,
     parse_number,
 )
@@ -55,7 +54,7 @@ def test_a_number_is_read_in_its_form(text, decimal, number):
     ],
 )
 def test_what_is_no_number_in_that_form_is_not_read(text, decimal):
-    assert not is_number(text, decimal)
+    assert parse_number(text, decimal) is None
 
 
 def read_columns(path, separator, *columns):

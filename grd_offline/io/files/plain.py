@@ -51,15 +51,18 @@ def refuse_outside(path: Path, folder: Path) -> None:
         raise DataError(f"leads out of {folder} through a link, which is not followed", file=path)
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading; FileNotFoundError if there is none.
+def open_regular(path: str | os.PathLike[str], *, missing: str | None = None) -> BinaryIO:
+    """Open a regular file for reading. Where there is none, FileNotFoundError, or a `DataError`
+    that says what is `missing`.
 
     A named pipe does not block: what a path is shows when it is open, and stays so.
     """
     try:
         file = os.fdopen(os.open(path, READ_FLAGS), "rb")
     except FileNotFoundError:
-        raise
+        if missing is None:
+            raise
+        raise DataError(missing, file=path) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"cannot be read: {reason}", file=path) from error

@@ -483,15 +483,9 @@ class SourceScores:
         return float(np.std(self.scores))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "mean_return": self.mean,
-            "std_return": self.spread,
-            "share_of_true": self.share_of_true,
-            "share_of_gain": self.share_of_gain,
-            "pearson": self.pearson,
-            "scores": list(self.scores),
-        }
+        means = {"source": self.source, "mean_return": self.mean, "std_return": self.spread}
+        measures = {name: value for name, value in vars(self).items() if name != "scores"}
+        return {**means, **measures, "scores": list(self.scores)}
 
 
 @dataclass(frozen=True)

@@ -440,11 +440,8 @@ def walk(
 
 def open_handle(path: str | os.PathLike[str]) -> tuple[h5py.File, int]:
     """Open an HDF5 file for reading, and its size; the caller closes it."""
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-    except FileNotFoundError:
-        raise DataError("no such file", file=path) from None
+    with open_regular(path, missing="no such file") as file:
+        size = os.fstat(file.fileno()).st_size
     if size == 0:
         raise DataError("is empty", file=path)
     try:

@@ -29,11 +29,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import h5py
+import msgspec
 import numpy as np
 from h5py import h5d, h5g, h5o, h5p, h5s, h5t
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from grd_offline.core.episodes import as_flags
@@ -80,12 +82,10 @@ _LINKS.set_char_encoding(h5t.CSET_UTF8)
 @contextmanager
 def create_hdf5(output: OutputFile) -> Iterator[h5py.File]:
     """An HDF5 file that writes through `output`."""
-    file = h5py.File(output, "w", libver=("v110", "latest"), rdcc_nbytes=4 * CHUNK_BYTES)
-    try:
+    libver, cache = ("v110", "latest"), 4 * CHUNK_BYTES
+    with h5py.File(output, "w", libver=libver, rdcc_nbytes=cache) as file:
         yield file
         output.check()
-    finally:
-        file.close()
 
 
 def _create_dataset(
@@ -585,17 +585,19 @@ def _read_d3rlpy(file: OpenFile) -> Recording:
 
 def _list_parts(root: SafeGroup, names: set[str], field: str) -> tuple[Leaf, ...]:
     """One leaf, or for tuples one per part: `observations_0_0`, `observations_0_1`, …"""
-    parts = {"": f"{field}_0"}
-    if f"{field}_0" not in names:
-        parts = {}
-        while (name := f"{field}_0_{len(parts)}") in names:
-            parts[f"_index_{len(parts)}"] = name
-        if not parts:
-            raise DataError("is missing", field=f"{field}_0")
+    first, parts = f"{field}_0", dict[str, str]()
+    while first not in names and (name := f"{first}_{len(parts)}") in names:
+        parts[f"_index_{len(parts)}"] = name
+    parts = parts or {"": first}
     return tuple(Leaf.find(path, root.dataset(name), field, name) for path, name in parts.items())
 
 
 _ATTRIBUTES, _FINAL = "episode_attributes", "final"
+_Attributes = dict[
+    Annotated[str, Meta(min_length=1, max_length=200)],
+    bool | Annotated[int, Meta(gt=-(2**63), le=2**63 - 1)] | float | str,
+]
+"""Names with the numbers and texts that HDF5 can hold as attributes."""
 _RESERVED = (
     *("observations", "actions", "rewards", "next_observations", _FINAL),
     *("terminals", "timeouts", "episode_terminals", _ATTRIBUTES),
@@ -738,31 +740,18 @@ def _skip(reason: str) -> None:
     """Datasets of other types than numbers are left out."""
 
 
-def _read_attributes(root: SafeGroup, episodes: int) -> list[dict[str, Any]]:
+def _read_attributes(root: SafeGroup, episodes: int) -> list[_Attributes]:
     try:
         dataset = root.dataset(_ATTRIBUTES)
         if dataset.nbytes > max(ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES * episodes):
             raise ValueError("size")
-        attributes = json.loads(dataset.read().astype(np.uint8).tobytes())
-        if len(attributes) != episodes or not all(map(_are_plain, attributes)):
+        stored = dataset.read().astype(np.uint8).tobytes()
+        attributes = msgspec.json.decode(stored, type=list[_Attributes])
+        if len(attributes) != episodes:
             raise ValueError("count")
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError("is damaged", field=_ATTRIBUTES) from error
-    return list(attributes)
-
-
-def _are_plain(attributes: Any) -> bool:
-    """Whether these are names with numbers and texts that HDF5 can hold as attributes."""
-    return isinstance(attributes, dict) and all(
-        0 < len(name) <= 200
-        and clean_text(name) == name
-        and (
-            (isinstance(value, str) and clean_text(value) == value)
-            or (isinstance(value, int) and abs(value) < 2**63)
-            or (isinstance(value, float) and math.isfinite(value))
-        )
-        for name, value in attributes.items()
-    )
+    return attributes
 
 
 def _split(rows: AnyArray, leaves: tuple[Leaf, ...]) -> Leaves:

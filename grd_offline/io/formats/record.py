@@ -476,21 +476,16 @@ def _leaves_from_space(space: Mapping[str, Any], path: str) -> tuple[Leaf, ...]:
         dtype = _plain_dtype(space["dtype"])
         return (Leaf(path, tuple(int(n) for n in space["shape"]), dtype),)
     if kind == "Discrete":
-        return (Leaf(path, (), "int64", (_count(space["n"]),), (_check_start(space["start"]),)),)
+        count, start = _check_count(int(space["n"])), _check_start(space["start"])
+        return (Leaf(path, (), "int64", (count,), (start,)),)
     if kind == "MultiDiscrete":
-        counts = tuple(_count(n) for n in space["nvec"])
+        counts = tuple(_check_count(int(n)) for n in space["nvec"])
         starts = tuple(_check_start(n) for n in space["start"])
         return (Leaf(path, (len(counts),), "int64", counts, starts),)
     if kind == "MultiBinary":
         shape = space["n"] if isinstance(space["n"], list) else [space["n"]]
         return (Leaf(path, tuple(int(n) for n in shape), "int8"),)
     raise ValueError(kind)
-
-
-def _count(number: Any) -> int:
-    if not 0 < int(number) < 2**20:
-        raise ValueError(f"{number} choices")
-    return int(number)
 
 
 def _check_start(number: Any) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.episodes import EpisodeSet, check_rewards
+from grd_offline.core.episodes import EpisodeSet, check_rewards, shorten
 from grd_offline.core.errors import DataError
 from grd_offline.core.typing import SingleArray
 from grd_offline.io.datasets import Recording, as_episode, as_episodes, find_delay, locate
@@ -23,16 +23,15 @@ CONVENTION = {
     False: "step t takes actions[t] in observations[t]; T observations for T actions, "
     "the one after the last action is not in the file",
 }
-UNFINISHED = "episodes end with neither termination nor truncation: kept as unfinished"
 
 
 class ValueSummary(NamedTuple):
-    """Four numbers that summarise some values."""
+    """Four numbers that summarise some values, or four arrays for those of several columns."""
 
-    min: float
-    mean: float
-    max: float
-    std: float
+    min: Any
+    mean: Any
+    max: Any
+    std: Any
 
 
 def measure(values: NDArray[Any]) -> ValueSummary:
@@ -51,22 +50,15 @@ class Summary:
     """The result of `summarise`."""
 
     layout: str
-    environment: str | None
+    episodes: EpisodeSet
     delay: int | str
-    lengths: NDArray[np.int64]
     returns: NDArray[np.float64]
     deliveries: int
     terminated: int
     truncated: int
     has_final_observations: bool
-    observation_names: tuple[str, ...]
-    action_names: tuple[str, ...]
-    discrete_actions: bool
-    minimum: NDArray[np.float64]
-    """(state + action,) smallest value of each dimension; likewise below."""
-    maximum: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
+    values: ValueSummary
+    """(state + action,) of each dimension."""
     extras: tuple[str, ...]
     warnings: tuple[str, ...]
     columns: str | None = None
@@ -121,31 +113,25 @@ def summarise(
         if first != index:
             twins.append((first, index))
         on_episode(len(episode))
-    mean, deviation = moments.compute()
-    warnings = [*recording.warnings, *_find_oddities(episodes, moments, returns, twins, finals)]
+    values = moments.compute()
+    warnings = [*recording.warnings, *_find_oddities(episodes, values, returns, twins, finals)]
     if refused:
         more = f", and {len(refused) - 1} more episodes" if len(refused) > 1 else ""
         warnings.append(f"no method can compute with these rewards: {refused[0]}{more}")
     unfinished = len(episodes) - terminated - truncated
     if unfinished and not any("unfinished" in warning for warning in warnings):
-        warnings.append(f"{unfinished} {UNFINISHED}")
+        reason = "end with neither termination nor truncation: kept as unfinished"
+        warnings.append(f"{unfinished} episodes {reason}")
     return Summary(
         layout=recording.layout,
-        environment=recording.header.environment,
+        episodes=episodes,
         delay=delay,
-        lengths=episodes.lengths,
         returns=returns,
         deliveries=deliveries,
         terminated=terminated,
         truncated=truncated,
         has_final_observations=finals == len(episodes),
-        observation_names=episodes.observation_names,
-        action_names=episodes.action_names,
-        discrete_actions=episodes.discrete_actions,
-        minimum=moments.minimum,
-        maximum=moments.maximum,
-        mean=mean,
-        deviation=deviation,
+        values=values,
         extras=tuple(sorted(extras)),
         warnings=tuple(warnings),
         columns=find_columns(recording),
@@ -159,7 +145,7 @@ class _Moments:
     """
 
     def __init__(self, size: int) -> None:
-        self.minimum, self.maximum = np.full(size, np.inf), np.full(size, -np.inf)
+        self._minimum, self._maximum = np.full(size, np.inf), np.full(size, -np.inf)
         self._origin: NDArray[np.float64] | None = None
         self._sums, self._squares = np.zeros(size), np.zeros(size)
         self._count = 0
@@ -168,39 +154,41 @@ class _Moments:
         """Take in a block of rows."""
         if self._origin is None:
             self._origin = rows[0].astype(np.float64)
-        np.minimum(self.minimum, rows.min(axis=0), out=self.minimum)
-        np.maximum(self.maximum, rows.max(axis=0), out=self.maximum)
+        np.minimum(self._minimum, rows.min(axis=0), out=self._minimum)
+        np.maximum(self._maximum, rows.max(axis=0), out=self._maximum)
         shifted = rows - self._origin
         self._sums += shifted.sum(axis=0)
         self._squares += np.einsum("ij,ij->j", shifted, shifted)
         self._count += len(rows)
 
-    def compute(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of each column."""
+    def compute(self) -> ValueSummary:
+        """The summary of each column."""
         assert self._origin is not None
         mean = self._sums / self._count
         deviation = np.sqrt(np.maximum(self._squares / self._count - mean**2, 0))
-        return mean + self._origin, deviation
+        return ValueSummary(self._minimum, mean + self._origin, self._maximum, deviation)
 
 
 def _find_oddities(
     episodes: EpisodeSet,
-    moments: _Moments,
+    values: ValueSummary,
     returns: NDArray[np.float64],
     twins: list[tuple[int, int]],
     finals: int,
 ) -> list[str]:
     warnings = []
     names = episodes.observation_names + episodes.action_names
-    constant = [names[i] for i in np.flatnonzero(moments.minimum == moments.maximum)]
+    constant = [names[i] for i in np.flatnonzero(values.min == values.max)]
     if constant:
         plural = "dimensions are" if len(constant) > 1 else "dimension is"
         warnings.append(
-            f"{len(constant)} {plural} constant, and can explain nothing: {_few(constant)}"
+            f"{len(constant)} {plural} constant, and can explain nothing: {shorten(constant, 5)}"
         )
     if twins:
         pairs = [f"{a} and {b}" for a, b in twins]
-        warnings.append(f"{len(twins)} episodes repeat an earlier one, all kept: {_few(pairs)}")
+        warnings.append(
+            f"{len(twins)} episodes repeat an earlier one, all kept: {shorten(pairs, 5)}"
+        )
     if len(returns) > 1 and returns.min() == returns.max() and np.isfinite(returns[0]):
         warnings.append(f"every episode has the same return, {returns[0]:g}: nothing to learn from")
     if 0 < finals < len(episodes):
@@ -208,7 +196,3 @@ def _find_oddities(
             f"{len(episodes) - finals} episodes lack the observation after the last action"
         )
     return warnings
-
-
-def _few(items: list[str]) -> str:
-    return ", ".join(items[:5]) + (f" and {len(items) - 5} more" if len(items) > 5 else "")

@@ -57,6 +57,7 @@ from grd_offline.io.tables.sources import (
     TO_ISO,
     TableSource,
     as_numbers,
+    as_texts,
     as_times,
     as_vectors,
     choose_step_type,
@@ -129,7 +130,7 @@ def open_source(
     `returns` are outcomes from elsewhere, by episode. `embedders` turn the cells of columns that
     are embedded into vectors; lists need none.
     """
-    labels: dict[str, Sequence[str]] = dict(source.labels or {})
+    labels = dict(source.labels)
     known = parse_columns(expected.columns or "") if expected is not None else {}
     if "embed" in known:
         given = {"embed": known["embed"], **given}
@@ -156,7 +157,7 @@ def open_source(
     )
     columns = []
     for name in (*chosen.observations, *chosen.actions):
-        entries, embedder = (source.entries or {}).get(name), (embedders or {}).get(name)
+        entries, embedder = source.entries.get(name), (embedders or {}).get(name)
         is_category = name in chosen.categories
         columns.append(Input(name, kinds[name], labels.get(name), is_category, entries, embedder))
     return _build(replace(source, kinds=kinds), chosen, columns, returns)
@@ -238,12 +239,10 @@ class _Rows(ExitStack):
         arrays = {}
         for name, (dtype, shape) in self._shapes.items():
             self._files[name].flush()
-            # As a plain array: slices of a memmap are slow to make.
-            arrays[name] = (
-                np.zeros(shape, dtype)
-                if 0 in shape
-                else np.asarray(np.memmap(self._files[name], dtype, "r", shape=shape))
-            )
+            if 0 in shape:
+                arrays[name] = np.zeros(shape, dtype)
+            else:  # as a plain array: slices of a memmap are slow to make
+                arrays[name] = np.asarray(np.memmap(self._files[name], dtype, "r", shape=shape))
         return arrays
 
 
@@ -333,14 +332,13 @@ def _build(
         block = table.values[rows]
         chosen: AnyArray = expand(block[:, width:], actions)
         name = table.names[index]
-        is_plain = isinstance(name, int | float | str) and not isinstance(name, bool)
         return Record(
             {"": expand(block[:, :width], states)},
             {"": chosen.argmax(axis=1) if is_choice else chosen},
             load_rewards(index),
             *table.load_ends(rows, np.arange(len(block)) == len(block) - 1),
             table.load_extras(rows),
-            {EPISODE: name if is_plain else str(name)},
+            {EPISODE: name if type(name) in (int, float, str) else str(name)},
         )
 
     def load_rewards(index: int) -> AnyArray:
@@ -533,31 +531,30 @@ def name_label(value: Any) -> str:
     return str(int(value) if is_whole else value)
 
 
+@dataclass
 class Input:
     """One column, block by block."""
 
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        labels: Sequence[str] | None = None,
-        is_category: bool = False,
-        entries: Sequence[str] | None = None,
-        embedder: Embedder | None = None,
-    ) -> None:
-        if kind == TIME:
-            raise DataError(
-                "holds timestamps, which can only give the order (step)", field=f"column {name}"
-            )
-        if kind == IMAGE:
-            raise refuse_image(name)
-        self.name, self.kind, self._entries, self._embedder = name, kind, entries, embedder
-        self._fixed = labels is not None
-        self._may_have_strays = kind == TEXT and not is_category and not self._fixed
+    name: str
+    kind: str
+    known: Sequence[str] | None = None
+    """All of its labels, where they are known before it is read."""
+    is_category: bool = False
+    entries: Sequence[str] | None = None
+    embedder: Embedder | None = None
+    width: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        if self.kind == TIME:
+            reason = "holds timestamps, which can only give the order (step)"
+            raise DataError(reason, field=f"column {self.name}")
+        if self.kind == IMAGE:
+            raise refuse_image(self.name)
+        is_text = self.kind == TEXT and self.known is None
+        self._may_have_strays = is_text and not self.is_category
         self._codes: dict[str, int] | None = None
-        if is_category or self._fixed or kind == TEXT:
-            self._codes = {label: code for code, label in enumerate(labels or ())}
-        self.width = 1
+        if self.is_category or is_text or self.known is not None:
+            self._codes = {label: code for code, label in enumerate(self.known or ())}
 
     def encode(self, values: pl.Series, gaps: Gaps, first_row: int) -> SingleArray:
         """(row, column) a block as float32; categories as codes in the order they came."""
@@ -566,8 +563,8 @@ class Input:
         if self._codes is not None:
             return self._encode_labels(values, self._codes, gaps, first_row)[:, None]
         if self.kind == VECTOR:
-            if self._embedder is not None:
-                values = embed(values, self._embedder, first_row)
+            if self.embedder is not None:
+                values = embed(values, self.embedder, first_row)
             numbers = as_vectors(values, first_row)
             if self.width not in (1, numbers.shape[1]):
                 reason = f"{numbers.shape[1]} numbers, the rows before have {self.width}"
@@ -610,15 +607,14 @@ class Input:
         self, values: pl.Series, codes: dict[str, int], gaps: Gaps, first_row: int
     ) -> SingleArray:
         if values.dtype.is_float() or values.dtype == pl.Object:
-            names = [None if is_missing(value) else name_label(value) for value in values]
-            values = pl.Series(values.name, names, pl.String)
+            values = as_texts(values, name_label)
         labels = values.cast(pl.String)
         gaps.add(np.flatnonzero(labels.is_null()), self.name, first_row)
         for label in labels.drop_nulls().unique(maintain_order=True):
             if label in codes:
                 continue
             row = first_row + int((labels == label).arg_max() or 0)
-            if self._fixed:
+            if self.known is not None:
                 known = ", ".join(list(codes)[:10])
                 raise refuse_cell(
                     self.name, row, f"{label!r} is not among the known categories: {known}"
@@ -640,7 +636,7 @@ class Input:
         their size, texts by the alphabet."""
         if self._codes is None:
             return None
-        if self._fixed:
+        if self.known is not None:
             return list(self._codes)
         try:
             return sorted(self._codes, key=float)
@@ -654,8 +650,8 @@ class Input:
             return [LabelName(self.name, label) for label in labels]
         if self.kind != VECTOR:
             return [self.name]
-        if self._entries is not None and len(self._entries) == self.width:
-            return [f"{self.name}.{entry}" for entry in self._entries]
+        if self.entries is not None and len(self.entries) == self.width:
+            return [f"{self.name}.{entry}" for entry in self.entries]
         return [f"{self.name}[{entry}]" for entry in range(self.width)]
 
     @cached_property

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grd_offline.core.episodes import TRUTH
+from grd_offline.core.episodes import TRUTH, shorten
 from grd_offline.core.errors import DataError
 
 NUMBER, FLAG, TEXT, TIME, VECTOR = "number", "flag", "text", "time", "vector"
@@ -93,11 +93,10 @@ class Columns:
     def __str__(self) -> str:
         """The text that `--columns` takes for the same."""
         parts = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value or field.name == "actions":
+        for role, value in vars(self).items():
+            if value or role == "actions":
                 names = [value] if isinstance(value, str) else value
-                parts.append(f"{field.name}={'+'.join(map(quote_name, names))}")
+                parts.append(f"{role}={'+'.join(map(quote_name, names))}")
         return ",".join(parts)
 
     def list_used(self) -> list[str]:
@@ -178,33 +177,29 @@ def choose_columns(
     found: dict[str, Any] = {
         role: expand_names(role, names, kinds) for role, names in given.items() if role not in words
     }
-    taken = {name for role, names in found.items() if role not in _MARKS for name in names}
+
+    def list_free() -> list[str]:
+        taken = {name for role, names in found.items() if role not in _MARKS for name in names}
+        return [name for name in kinds if name not in taken]
+
     for role in _NAMES:
         is_told = role in ("rewards", "returns") and _has_outcome(found, has_returns)
-        free = [name for name in kinds if name not in taken and _suits(role, kinds[name])]
-        matches = find_names(role, free)
-        if role in found or is_told or not matches:
-            continue
-        found[role] = tuple(matches) if role in _MANY else (matches[0],)
-        taken.update(found[role])
+        matches = find_names(role, [name for name in list_free() if _suits(role, kinds[name])])
+        if matches and role not in found and not is_told:
+            found[role] = tuple(matches) if role in _MANY else (matches[0],)
     if not found.get("step"):
-        times = [name for name in kinds if kinds[name] == TIME and name not in taken]
+        times = [name for name in list_free() if kinds[name] == TIME]
         found["step"] = tuple(times) if len(times) == 1 else ()
-        taken.update(found["step"])
     if needs_outcome and not _has_outcome(found, has_returns):
         # Outcomes that are texts by mistake are refused with their row where they are read.
-        texts = [name for name in kinds if kinds[name] == TEXT and name not in taken]
+        texts = [name for name in list_free() if kinds[name] == TEXT]
         found["returns"] = tuple(find_names("returns", texts)[:1])
-        taken.update(found["returns"])
     _check(found, kinds, has_returns, needs_outcome)
     if "observations" not in found:
-        found["observations"] = tuple(
-            name
-            for name in kinds
-            if name not in taken and kinds[name] not in (TIME, IMAGE) and not _is_left_out(name)
-        )
-    taken.update(found["observations"])
-    found["observations"] += tuple(name for name in found.get("embed", ()) if name not in taken)
+        free = [name for name in list_free() if kinds[name] not in (TIME, IMAGE)]
+        found["observations"] = tuple(name for name in free if not _is_left_out(name))
+    free = list_free()
+    found["observations"] += tuple(name for name in found.get("embed", ()) if name in free)
     images = [name for name in kinds if kinds[name] == IMAGE]
     if not found["observations"] and images:
         raise refuse_image(images[0])
@@ -300,9 +295,7 @@ def _plain(name: str) -> str:
 
 
 def _list(kinds: Mapping[str, str]) -> str:
-    names = list(kinds)
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"columns: {', '.join(names[:12])}{more}"
+    return f"columns: {shorten(list(kinds))}"
 
 
 def name_truth(path: Any, columns: Given | None, truth: str) -> tuple[Given | None, str]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,15 +62,15 @@ def _as_rewarded(record: Record) -> Rewarded:
     return Rewarded(origin, record.rewards, extras[STD])
 
 
-def is_step_type(kind: Any) -> bool:
-    """Whether a type of steps is one that `show_steps` knows."""
-    return isinstance(kind, str) and (kind == MOMENTS or _STYLE.fullmatch(kind) is not None)
-
-
 def show_steps(steps: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Steps of a type, from microseconds: moments, or texts as the table had them."""
-    moments = steps.astype(MOMENTS)
+    """Steps of a type, from microseconds: moments, or texts as the table had them.
+
+    Steps of another type are numbers, and stay as they are.
+    """
     style = _STYLE.fullmatch(kind)
+    if style is None and kind != MOMENTS:
+        return steps
+    moments = steps.astype(MOMENTS)
     if style is None:
         return moments
     unit, between, zone = style.groups()
@@ -93,10 +93,9 @@ def _tabulate(
     labels = [first + k if one.label is None else one.label for k, one in enumerate(origins)]
     numbered = zip(origins, map(np.arange, lengths), strict=True)
     steps = np.concatenate([n if one.steps is None else one.steps for one, n in numbered])
-    kind = table.step_type
     columns = {
         table.episode: np.repeat(np.array(labels), lengths),
-        table.step: show_steps(steps, kind) if is_step_type(kind) else steps,
+        table.step: show_steps(steps, table.step_type),
         REWARD: np.concatenate([one.rewards for one in rewarded]).astype(np.float64),
         SPREAD: np.concatenate([one.spread for one in rewarded]).astype(np.float64),
     }
@@ -148,24 +147,17 @@ def is_rewards_table(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             if path.suffix == ".parquet":
-                names = _read_parquet_names(file)
+                import polars
+
+                names = list(polars.read_parquet_schema(file))
             elif path.suffix == ".csv":
                 names = next(csv.reader([file.readline(_LONGEST_LINE).decode()]), [])
             else:
                 first = json.loads(file.readline(_LONGEST_LINE))
                 names = list(first) if isinstance(first, dict) else []
-    except (OSError, ValueError, csv.Error, RecursionError):
+    except Exception:  # of Python or polars: what cannot be read is none of ours
         return False
     return len(names) == 4 and names[2:] == [REWARD, SPREAD]
-
-
-def _read_parquet_names(file: BinaryIO) -> list[str]:
-    import polars
-
-    try:
-        return list(polars.read_parquet_schema(file))
-    except polars.exceptions.PolarsError as error:
-        raise ValueError(str(error)) from None
 
 
 @contextmanager

@@ -33,7 +33,7 @@ import re
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -82,9 +82,9 @@ class TableSource:
     cells are names: they come as they are written, where the table has them as text."""
     first_row: int = 0
     """The number that messages give to the first row: 2 for CSV, whose first row has the names."""
-    labels: Mapping[str, Sequence[str]] | None = None
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The labels of columns that hold categories, where the table knows them."""
-    entries: Mapping[str, Sequence[str]] | None = None
+    entries: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The names of the entries of vectors, where the table knows them."""
     decimal: str | None = None
     """The decimal mark of the numbers, where a table could have had another one."""
@@ -92,9 +92,8 @@ class TableSource:
 
 def as_series(name: str, column: Any, *, is_raw: bool = False) -> pl.Series:
     """A column of any library; what is of no one type stays a column of objects."""
-    if isinstance(column, pl.Series) and not is_raw:
-        return column.alias(name)
-    if hasattr(column, "__arrow_c_stream__") and find_library(column) == "pyarrow" and not is_raw:
+    is_arrow = hasattr(column, "__arrow_c_stream__")
+    if is_arrow and find_library(column) in ("polars", "pyarrow") and not is_raw:
         return pl.Series(name, column)
     if not isinstance(column, list):
         array = np.asarray(column)
@@ -157,11 +156,16 @@ def is_missing(value: Any) -> bool:
     return value is None or str(value) in ("<NA>", "NaT")
 
 
+def as_texts(values: pl.Series, show: Callable[[Any], str] = str) -> pl.Series:
+    """Each cell as a text; what is empty is null."""
+    texts = [None if is_missing(value) else show(value) for value in values]
+    return pl.Series(values.name, texts, pl.String)
+
+
 def read_texts(values: pl.Series) -> pl.Series:
     """The cells as texts without blanks around them; what is empty is null."""
     if values.dtype == pl.Object:
-        texts = [None if is_missing(value) else str(value) for value in values]
-        values = pl.Series(values.name, texts, pl.String)
+        values = as_texts(values)
     return values.cast(pl.String).str.strip_chars()
 
 
@@ -185,8 +189,6 @@ def as_numbers(values: pl.Series, first_row: int) -> NDArray[np.float64]:
                 raise ValueError
             found[place] = np.nan if is_missing(value) else float(value)
         except (TypeError, ValueError):
-            if value is None:
-                continue
             stray = find_stray(read_texts(values))
             place = place if stray is None else stray
             shown = f"{str(values[place])[:40]!r} is not a number"
@@ -199,8 +201,7 @@ def as_times(values: pl.Series, first_row: int) -> NDArray[np.datetime64]:
     if values.dtype in (pl.Date, pl.Datetime):
         return values.cast(pl.Datetime("us")).to_physical().cast(pl.Datetime("us")).to_numpy()
     if values.dtype == pl.Object:
-        texts = [None if is_missing(value) else str(value) for value in values]
-        values = pl.Series(values.name, texts, pl.String)
+        values = as_texts(values)
     if (stray := find_stray(read_texts(values))) is not None:
         shown = f"{str(values[stray])[:40]!r} is not a number, as other rows are"
         raise refuse_cell(values.name, first_row + stray, shown)
@@ -276,27 +277,19 @@ _GROUPED = {POINT: _compile(POINT, COMMA), COMMA: _compile(COMMA, POINT)}
 """Numbers with marks between thousands, by their decimal mark."""
 
 
-def parse_number(text: str, decimal: str = POINT) -> float:
-    """The number in a text; ValueError if there is none."""
+def parse_number(text: str, decimal: str = POINT) -> float | None:
+    """The number in a text, None if there is none."""
     if text.startswith("\u2212"):  # the minus sign of typesetters
         text = f"-{text[1:]}"
     grouped = _GROUPED[decimal].fullmatch(text)
-    if "_" in text:  # which Python would pass over
-        raise ValueError(f"an underscore in {text!r}")
     if grouped:
         text = text.replace(grouped[1], "")
-    elif decimal == COMMA and POINT in text:
-        raise ValueError(f"a decimal point in {text!r}")
-    return float(text.replace(COMMA, POINT) if decimal == COMMA else text)
-
-
-def is_number(text: str, decimal: str = POINT) -> bool:
-    """Whether a text is a number with this decimal mark."""
+    elif "_" in text or (decimal == COMMA and POINT in text):  # Python passes over underscores
+        return None
     try:
-        parse_number(text, decimal)
+        return float(text.replace(COMMA, POINT) if decimal == COMMA else text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def parse_numbers(cells: pl.Series, decimal: str = POINT) -> pl.Series:
@@ -310,12 +303,11 @@ def parse_numbers(cells: pl.Series, decimal: str = POINT) -> pl.Series:
         plain = plain.str.replace(COMMA, POINT, literal=True)
     numbers = plain.cast(pl.Float64, strict=False)
     rest = cells.filter(numbers.is_null() & cells.str.contains(r"^[+\-\x{2212}]?[\d.]")).unique()
-    found = {text: parse_number(text, decimal) for text in rest if is_number(text, decimal)}
+    found = {text: one for text in rest if (one := parse_number(text, decimal)) is not None}
     if not found:
         return numbers
-    return numbers.zip_with(
-        numbers.is_not_null(), cells.replace_strict(found, default=None, return_dtype=pl.Float64)
-    )
+    others = cells.replace_strict(found, default=None, return_dtype=pl.Float64)
+    return numbers.zip_with(numbers.is_not_null(), others)
 
 
 def may_be_thousands(cells: pl.Series, decimal: str) -> bool:
@@ -334,12 +326,9 @@ def may_be_thousands(cells: pl.Series, decimal: str) -> bool:
 def parse_name(text: str) -> int | float | str:
     """A number that is a name: 1.10 is not 1.1, and 1.000 is not 1."""
     for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        if str(number) == text:
-            return number
+        with suppress(ValueError):
+            if str(number := kind(text)) == text:
+                return number
     return text
 
 
@@ -472,11 +461,8 @@ def open_parquet(paths: Sequence[Path], layout: str = "parquet",
     def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
         for path in paths:
             with _table_errors(path):
-                yield from (
-                    pl.scan_parquet(path, glob=False)
-                    .select(wanted)
-                    .collect_batches(chunk_size=BLOCK_ROWS, maintain_order=True)
-                )
+                rows = pl.scan_parquet(path, glob=False).select(wanted)
+                yield from rows.collect_batches(chunk_size=BLOCK_ROWS, maintain_order=True)
 
     yield TableSource(layout, kinds, blocks)
 
@@ -547,10 +533,8 @@ _BOOKKEEPING = ("index", "task_index", "timestamp", "next.done")
 def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSource]:
     """The frames of a dataset."""
     info = read_json(folder / LEROBOT)
-    version, features = (
-        info.get(name) if isinstance(info, dict) else None
-        for name in ("codebase_version", "features")
-    )
+    info = info if isinstance(info, dict) else {}
+    version, features = info.get("codebase_version"), info.get("features")
     if not str(version).startswith("v3"):
         raise DataError(
             f"expected a LeRobot dataset of version 3, got {version!r}: convert it with LeRobot",
@@ -641,14 +625,14 @@ def open_csv(
         if not len(head):
             raise DataError("has column names, but no rows", file=path)
         sample = head.head(BLOCK_ROWS)
-        filled = [_strip(column) for column in sample]
+        filled = [_strip(cut.alias(name)) for name, cut in zip(names, sample, strict=True)]
         marks = (POINT,) if separator == COMMA and decimal != "comma" else (POINT, COMMA)
         possible = [_list_decimals(column, marks) for column in filled]
         decimals = _choose_decimals(filled, possible, separator, decimal, usual)
-        doubtful = {} if decimal else _find_doubtful(names, filled, possible, decimals)
+        doubtful = {} if decimal else _find_doubtful(filled, possible, decimals)
         kinds = {
-            name: NUMBER if mark else find_kind(column)
-            for name, column, mark in zip(names, filled, decimals, strict=True)
+            column.name: NUMBER if mark else find_kind(column)
+            for column, mark in zip(filled, decimals, strict=True)
         }
 
         def blocks(wanted: Sequence[str], named: Collection[str]) -> Iterator[pl.DataFrame]:
@@ -686,18 +670,12 @@ def _csv_errors(path: Path) -> Iterator[None]:
     except (csv.Error, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"is not a CSV file that can be read: {reason}", file=path) from None
-    except DataError as error:
-        raise error.at(file=path) from None
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """A file of text that is open for reading."""
-    try:
-        file = open_regular(path)
-    except FileNotFoundError:
-        raise DataError("no such file", file=path) from None
-    with file:
+    with open_regular(path, missing="no such file") as file:
         start = file.read(4)
         if start in _OTHER_FILES:
             raise DataError(_OTHER_FILES[start], file=path)
@@ -758,7 +736,7 @@ def check_names(names: Sequence[str]) -> None:
             raise DataError(f"two columns are called {name}")
         if "\n" in name or name.startswith("="):
             raise DataError(f"{name!r:.40} is no name of a column: the first row must have names")
-    if all(map(is_number, names)):
+    if None not in map(parse_number, names):
         raise DataError("the first row holds numbers: it must have the names of the columns")
 
 
@@ -843,22 +821,19 @@ def _choose_decimals(
 
 
 def _find_doubtful(
-    names: Sequence[str],
-    columns: Sequence[pl.Series],
-    possible: Sequence[list[str]],
-    decimals: Sequence[str | None],
+    columns: Sequence[pl.Series], possible: Sequence[list[str]], decimals: Sequence[str | None]
 ) -> dict[str, DataError]:
     """Columns whose numbers may be a thousand times as large, and what to say of them."""
     doubtful = {}
     is_mixed = [POINT] in possible and [COMMA] in possible
-    for name, cells, marks, decimal in zip(names, columns, possible, decimals, strict=True):
+    for cells, marks, decimal in zip(columns, possible, decimals, strict=True):
         if decimal is None:
             continue
         marked = cells.str.contains(_MARKED)
         if (is_mixed and len(marks) > 1 and marked.any()) or may_be_thousands(cells, decimal):
             place = marked.fill_null(False).arg_max() or 0
-            doubtful[name] = refuse_cell(
-                name,
+            doubtful[cells.name] = refuse_cell(
+                cells.name,
                 FIRST_ROW + place,
                 f"{cells[place]!r} may have decimals, or be more than a thousand: say what the "
                 "decimal mark is (--columns decimal=point or decimal=comma), or write numbers "
@@ -903,7 +878,7 @@ def _read(cells: pl.Series, kind: str, row: int, decimal: str | None) -> pl.Seri
         cell, why = cells[place], f"is not {expected}, as other rows are"
         if cell.startswith("="):
             why = "is a formula: save the table with its values"
-        elif is_number(cell, POINT) or is_number(cell, COMMA):
+        elif any(parse_number(cell, mark) is not None for mark in (POINT, COMMA)):
             why = "has other marks than the numbers above it: write all of them like 1234.5"
         raise refuse_cell(cells.name, row + place, f"{cell[:40]!r} {why}")
     return values
