@@ -40,9 +40,8 @@ from grd_offline.additive.search import (
 )
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.observer import Progress
 from grd_offline.core.typing import Array, BoolArray, IntArray
-
-Progress = Callable[[str, float], None]
 
 _JOINT = {3: (24, 3, 0, -np.inf), 4: (14, 2, 300, 0.2)}
 """For effects of three and of four inputs: the largest number of inputs to search, the features per
@@ -388,10 +387,8 @@ class _Thresholds:
         blocks = _read_blocks(self.data, self.inputs) if self._blocks is None else self._blocks
         places = {self.inputs.index(i): cuts[i] for i in group}
         sums = np.concatenate([block.sum_above(places) for block in blocks])
-        equations = self.data.equations
-        free, _ = equations.remove_constant(sums * equations.scale[:, None])
-        size = np.sqrt(np.maximum((free**2).mean(0), 1e-300))
-        return np.asarray(free / size, np.float64), size > 1e-9
+        columns, sizes = self.data.normalise(sums)
+        return columns, sizes > 1e-9
 
 
 @dataclass(frozen=True)

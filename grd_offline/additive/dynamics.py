@@ -38,9 +38,9 @@ One-hot actions are one input: all of them are parents of a state, or none.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -52,6 +52,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import EpisodeSet, Matrix
 from grd_offline.core.errors import DataError
 from grd_offline.core.interpolation import interpolate, locate_between_nodes
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.settings import Settings, setting
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array, BoolArray, IntArray
@@ -89,22 +90,19 @@ def draw_transitions(episodes: EpisodeSet, limit: int, rng: np.random.Generator)
     if len(episodes) > _MAX_EPISODES:
         episodes = episodes[np.sort(rng.choice(len(episodes), _MAX_EPISODES, replace=False))]
     share = min(1.0, limit / max(1, episodes.total_steps))
-    inputs, targets, origins = [], [], []
+    parts = []
     for index, episode in enumerate(episodes):
         available = len(episode.observations) - 1
         count = min(available, int(available * share + rng.random())) if share < 1 else available
         rows = np.sort(rng.choice(available, count, replace=False))
-        inputs.append(np.hstack([episode.observations[rows], episode.actions[rows]]))
-        targets.append(episode.observations[rows + 1])
-        origins.append(np.full(count, index, np.int64))
-    order = rng.permutation(sum(map(len, targets)))
+        before = np.hstack([episode.observations[rows], episode.actions[rows]])
+        parts.append((before, episode.observations[rows + 1], np.full(count, index, np.int64)))
+    inputs, targets, origins = map(np.concatenate, zip(*parts, strict=True))
+    order = rng.permutation(len(targets))
     if not len(order):
         raise DataError("no transitions: every episode holds a single observation")
-    return Transitions(
-        np.concatenate(inputs)[order].astype(np.float64),
-        np.concatenate(targets)[order].astype(np.float64),
-        np.concatenate(origins)[order],
-    )
+    every = Transitions(inputs.astype(np.float64), targets.astype(np.float64), origins)
+    return every.take(order)
 
 
 def split_transitions(
@@ -507,13 +505,10 @@ class DynamicsModel:
 
     def predict_standard(self, inputs: Array) -> Array:
         """(N, state): the regression, in standardised units of the change from the centre."""
-        result = np.zeros((len(inputs), self.state_size))
         size, _, count = self.table.feature_values.shape
         chunk = max(16, _CHUNK_ENTRIES // (1 + size * (1 + count)))
-        for start in range(0, len(inputs), chunk):
-            rows = slice(start, start + chunk)
-            result[rows] = self._predict_chunk(inputs[rows])
-        return result
+        starts = range(0, max(1, len(inputs)), chunk)
+        return np.concatenate([self._predict_chunk(inputs[s : s + chunk]) for s in starts])
 
     def _predict_chunk(self, inputs: Array) -> Array:
         # The constant, the standardised inputs, the features; zeros for those that no term has.
@@ -521,7 +516,7 @@ class DynamicsModel:
         regressors = np.zeros((1 + size + size * count, len(inputs)))
         regressors[0] = 1.0
         regressors[1 : 1 + size] = self.table.standardise(inputs).T
-        for column in self._used_columns:
+        for column in self._curved_columns:
             start = 1 + size + column * count
             regressors[start : start + count] = self.table.evaluate(inputs, int(column), count)
         result = np.zeros((len(inputs), self.state_size))
@@ -536,13 +531,11 @@ class DynamicsModel:
         return result
 
     @cached_property
-    def _used_columns(self) -> IntArray:
-        """Inputs that some term refers to."""
-        inputs, count = len(self.table.feature_counts), self.table.feature_values.shape[2]
-        regressors = np.unique(self.terms[:, 1:])
-        curves = (regressors[regressors > inputs] - 1 - inputs) // count
-        values = regressors[(regressors > 0) & (regressors <= inputs)] - 1
-        return np.unique(np.concatenate([curves, values])).astype(np.int64)
+    def _curved_columns(self) -> IntArray:
+        """Inputs of which some term has a curve."""
+        inputs, _, count = self.table.feature_values.shape
+        regressors = self.terms[:, 1:]
+        return np.unique((regressors[regressors > inputs] - 1 - inputs) // count)
 
     def _restore(self, inputs: Array, standard: Array) -> Array:
         """Standardised predictions in the units of the observations."""
@@ -593,16 +586,11 @@ def _read_model(folder: Path) -> DynamicsModel:
     )
 
 
-Progress = Callable[[str, float], None]
 _REGRESSION_WORK = 4e10  # multiplications of a regression, which bound its rows
 _PAIR_ROWS = 8_000  # transitions on which pairs are compared
 _COMPARED_TRANSITIONS = 20_000  # what each of two sets of masks is fitted to for their comparison
 _RESIDUAL_ROWS = 4_000  # transitions whose residuals give the mixture
 _MAX_DESIGN = 20_000_000  # entries of all features: 160 MB
-
-
-def ignore_progress(stage: str, fraction: float) -> None:
-    """The progress callback that does nothing."""
 
 
 def fit_dynamics_model(
@@ -611,7 +599,7 @@ def fit_dynamics_model(
     action_to_state: ArrayLike,
     settings: DynamicsModelSettings | None = None,
     rng: np.random.Generator | None = None,
-    progress: Progress = ignore_progress,
+    progress: Progress = NOBODY.on_progress,
 ) -> DynamicsModel:
     """Fit the dynamics within masks, wherever they come from; ones for no masks at all."""
     settings = settings or DynamicsModelSettings()
@@ -635,7 +623,7 @@ def compare_masks(
     state_to_state: ArrayLike,
     action_to_state: ArrayLike,
     rng: np.random.Generator | None = None,
-    progress: Progress = ignore_progress,
+    progress: Progress = NOBODY.on_progress,
 ) -> dict[str, float]:
     """Held-out log-likelihood per transition within the masks, and without any.
 
@@ -717,7 +705,6 @@ class _Regression:
         self.count = int(np.clip(len(transitions) // 50, 1, settings.features))
         rows = max(1_000, _MAX_DESIGN // (self.count * transitions.inputs.shape[1]))
         self.transitions = transitions = transitions.take(slice(0, rows))
-        self._curves: dict[int, Array] = {}
         self.pair_count = min(self.count, settings.pair_features)
         self.table = build_feature_table(transitions.inputs, self.count)
         targets = transitions.targets
@@ -727,6 +714,8 @@ class _Regression:
         self.target_center = np.where(self.persistent, 0.0, targets.mean(axis=0))
         constant = np.where(size > 0, size, 1.0)
         self.target_scale = np.where(self.varies, targets.std(axis=0), constant)
+        # (feature, row) of an input, worked out once.
+        self._evaluate = cache(partial(self.table.evaluate, transitions.inputs, count=self.count))
         # Next states that follow each other often have the same parents.
         self._prepare = lru_cache(maxsize=1)(self._prepare_mains)
 
@@ -803,13 +792,6 @@ class _Regression:
         if index > inputs:
             column, feature = divmod(int(index) - 1 - inputs, self.count)
         return np.asarray(self._evaluate(column)[feature, :rows])
-
-    def _evaluate(self, column: int) -> Array:
-        """(feature, row), worked out once."""
-        if column not in self._curves:
-            inputs = self.transitions.inputs
-            self._curves[column] = self.table.evaluate(inputs, column, self.count)
-        return self._curves[column]
 
 
 class Ridge:
@@ -940,8 +922,7 @@ class Design:
         self.index, self.owners = np.zeros(0, np.int64), np.zeros((2, 0), np.int64)
         self.gram = np.zeros((0, 0))
         self.moments = np.zeros(0)
-        groups = len(problem.groups)
-        self.paired = np.zeros((groups, groups), np.bool_)
+        self.paired = np.zeros((problem.groups, problem.groups), np.bool_)
 
     def add_mains(self, groups: list[int]) -> None:
         """Add main effects, of fewer features where inputs are many."""
@@ -1013,15 +994,12 @@ class Design:
         problem = self.problem
         rows = problem.screen.shape[2]
         residual = self.residual(rows)
-        slopes = np.zeros(len(problem.features))
-        basic = problem.rank < problem.count
+        if not len(problem.features):
+            return np.zeros(problem.groups)
         found = problem.screen.reshape(-1, rows) @ residual.astype(np.float32)
-        slopes[basic] = found.reshape(problem.screen.shape[:2])[
-            problem.column[basic], problem.rank[basic]
-        ]
-        if not len(slopes):
-            return np.zeros(len(problem.groups))
-        part = np.where(problem.block_valid, slopes[problem.blocks], 0.0)
+        slopes = found.reshape(problem.screen.shape[:2])
+        slopes = slopes[problem.column[problem.blocks], problem.rank[problem.blocks]]
+        part = np.where(problem.block_valid, slopes, 0.0).astype(np.float64)
         inner = problem.inner * (rows / problem.rows)
         gains = (part * np.linalg.solve(inner, part[:, :, None])[:, :, 0]).sum(axis=1)
         rss = max(float(residual @ residual), self.floor * rows / problem.rows)
@@ -1061,7 +1039,7 @@ class Design:
 
     def kept(self) -> BoolArray:
         """(group,): whether each group takes part."""
-        kept = np.zeros(len(self.problem.groups), np.bool_)
+        kept = np.zeros(self.problem.groups, np.bool_)
         kept[self.owners[self.owners >= 0]] = True
         return kept
 
@@ -1127,7 +1105,7 @@ def fit_dynamics(
     episodes: EpisodeSet,
     settings: DynamicsSettings | None = None,
     rng: np.random.Generator | None = None,
-    progress: Progress = ignore_progress,
+    progress: Progress = NOBODY.on_progress,
     model_settings: DynamicsModelSettings | None = None,
 ) -> DynamicsFit:
     """Find the parents of each next state, and fit a model of the dynamics to them alone."""
@@ -1140,7 +1118,7 @@ def fit_dynamics(
     states, inputs = episodes.state_size, episodes.state_size + episodes.action_size
     # Columns are chosen each on its own, one-hot actions all at once.
     alone = states if episodes.discrete_actions and inputs > states else inputs - 1
-    problem = ParentSearch(transitions, np.split(np.arange(inputs), range(1, alone + 1)), settings)
+    problem = ParentSearch(transitions, np.minimum(np.arange(inputs), alone), settings)
     scores = np.zeros((inputs, states))
     masks = np.zeros(scores.shape, np.bool_)
     for state in range(states):
@@ -1163,13 +1141,15 @@ class ParentSearch:
     """
 
     def __init__(
-        self, transitions: Transitions, groups: list[IntArray], settings: DynamicsSettings
+        self, transitions: Transitions, group_of: IntArray, settings: DynamicsSettings
     ) -> None:
+        """`group_of` (input,) is the number of the group that each input belongs to."""
         inputs = transitions.inputs.shape[1]
         rows = min(len(transitions), settings.transitions)
         rows = min(rows, max(1_000, _MAX_ENTRIES // max(1, inputs * settings.rich_features)))
         sample = transitions.take(slice(0, rows))
-        self.rows, self.groups, self.settings = rows, groups, settings
+        self.rows, self.settings = rows, settings
+        self.group_of, self.groups = group_of, int(group_of.max()) + 1
         # Few transitions do not carry many features, and time not many inputs with many.
         most = min(settings.features, max(3, _MAX_BASIC // max(1, inputs)))
         self.count = int(np.clip(rows // 100, 1, most))
@@ -1196,15 +1176,12 @@ class ParentSearch:
     def _prepare_blocks(self) -> None:
         """Assign features to groups: (group, place) lists the basic features of each group, padded
         to equal length."""
-        self.group_of = np.zeros(len(self.counts), np.int64)
-        for group, members in enumerate(self.groups):
-            self.group_of[members] = group
         self.column = np.repeat(np.arange(len(self.counts)), self.counts)
         self.owner = self.group_of[self.column]
         self.rank = np.concatenate([np.zeros(0, np.int64), *map(np.arange, self.counts)])
         basic = np.flatnonzero(self.rank < self.count)
         basic = basic[np.argsort(self.owner[basic], kind="stable")]
-        self.sizes = np.bincount(self.owner[basic], minlength=len(self.groups))
+        self.sizes = np.bincount(self.owner[basic], minlength=self.groups)
         self.block_valid = np.arange(max(1, self.sizes.max())) < self.sizes[:, None]
         self.blocks = np.zeros(self.block_valid.shape, np.int64)
         self.blocks[self.block_valid] = basic

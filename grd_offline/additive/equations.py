@@ -15,7 +15,7 @@ Else b or c joins a where it makes the errors of the returns clearly more likely
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -410,10 +410,9 @@ class ColumnSource:
     def take_amounts(self, amounts: Array, precisions: Array) -> None:
         """Fit to these amounts, whose noise is known: its variance is 1 / precision."""
         root = np.sqrt(precisions)
-        self.weights = np.ones(len(amounts))
         self._raw = self._plain = Equations(amounts * root, self.totals * root, root)
         self.noise = NoiseKind()
-        self.reweight(self.weights)
+        self.reweight(np.ones(len(amounts)))
 
     def find_noise(self, errors: Array) -> NoiseKind:
         """The kind of noise that makes some errors of the scaled amounts likely."""
@@ -519,14 +518,21 @@ class ColumnSource:
         followers = {mate for mates in self._mates.values() for mate in mates}
         effects = [e for e in effects if len(e) > 1 or e[0] not in followers]
         whole = {e: self.expand_effect(e) for e in effects}
-        bank = self._build([part for parts in whole.values() for part in parts], size, plain)
+        every = [part for parts in whole.values() for part in parts]
+        bank = self._scale(every, self._sum(every, size), size, plain)
         for effect, parts in whole.items():
             if len(parts) > 1:
                 bank.merge(effect, parts)
         return bank
 
-    def _build(self, effects: Sequence[Effect], size: int, plain: bool) -> EffectBank:
-        sums = self._sum(effects, size)
+    def _scale(
+        self,
+        effects: Sequence[Effect],
+        sums: Mapping[Effect, NDArray[np.floating]],
+        size: int,
+        plain: bool = False,
+    ) -> EffectBank:
+        """The sums of each effect as its columns, see `build_bank`."""
         scales = self.measure_scales(effects, size)
         bank = EffectBank({}, self.target)
         for effect, scale in zip(effects, scales.tolist(), strict=True):
@@ -562,18 +568,20 @@ class ColumnSource:
 
         This is what a term h(s') - h(s) of the reward adds to a return.
         """
-        bank = EffectBank({}, self.target)
         states = [i for i in range(self.inputs) if self.basis.columns[i] < self.episodes.state_size]
         if not states:
-            return bank
+            return EffectBank({}, self.target)
         rows, basis = self.segment_count, self.basis
         every = self.combine(difference_features(self.segments(), rows, basis, states, size))
-        scales = self.measure_scales([(i,) for i in states], size)
-        for place, i in enumerate(states):
-            block = every[:, place] * (self.equations.scale * scales[place])[:, None]
-            free, average = self.equations.remove_constant(block)
-            bank[i,] = Block(free, average, float(scales[place]), size)
-        return bank
+        effects: list[Effect] = [(i,) for i in states]
+        sums = dict(zip(effects, np.moveaxis(every, 1, 0), strict=True))
+        return self._scale(effects, sums, size)
+
+    def normalise(self, sums: Array) -> tuple[Array, Array]:
+        """(row, column) sums free of a constant reward and of size 1, and the sizes they had."""
+        free, _ = self.equations.remove_constant(sums * self.equations.scale[:, None])
+        sizes = np.sqrt(np.maximum((np.asarray(free, np.float64) ** 2).mean(0), 1e-300))
+        return np.asarray(free / sizes, np.float64), sizes
 
     def measure_scales(self, effects: Sequence[Effect], size: int) -> Array:
         """(effect,) 1 / root of the mean squared norm of its products of features."""

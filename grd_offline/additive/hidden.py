@@ -392,8 +392,8 @@ def _measure(
     that exceeds a price. `tried` (row, decay and effect), `sizes` (decay, effect)."""
     if not own.size:
         return 0.0, 0.0
-    gained = np.maximum(measure_gains(fit, _free_columns(data, own)[0][:, :, None])[0], 0.0)
-    free, norms = _free_columns(data, tried)
+    gained = np.maximum(measure_gains(fit, data.normalise(own)[0][:, :, None])[0], 0.0)
+    free, norms = data.normalise(tried)
     gains, variances = measure_gains(fit, free[:, :, None])
     gains = gains - np.tile(gained, len(sizes))
     best = int(gains.argmax())
@@ -404,10 +404,3 @@ def _measure(
     spread = variances[best]
     weight = spread * float(column @ fit.residual) / (1 + spread * seen)
     return float(gains[best]), float((weight / norms[best]) ** 2 * sizes.ravel()[best])
-
-
-def _free_columns(data: ColumnSource, sums: Array) -> tuple[Array, Array]:
-    """(row, effect) sums without what a constant reward explains, of size 1, and their sizes."""
-    columns, _ = data.equations.remove_constant(sums * data.equations.scale[:, None])
-    norms = np.sqrt(np.maximum((np.asarray(columns, np.float64) ** 2).mean(0), 1e-300))
-    return np.asarray(columns / norms, np.float64), norms

@@ -43,6 +43,7 @@ from grd_offline.methods.training import (
     Trainer,
     export_network,
     make_adam,
+    read_graph,
 )
 from grd_offline.networks.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
 from grd_offline.networks.members import nn
@@ -117,8 +118,7 @@ class RewardStage:
     ) -> None:
         """`net` takes the place of a pair net."""
         self.problem, self.kept, self.settings = problem, kept, settings
-        self._noise = noise.updates
-        device, count = problem.device, len(kept)
+        self._noise, device, count = noise, problem.device, len(kept)
         states = int((kept < problem.states).sum())
         features = min(settings.features, max(2, 512 // count))
         if net is None:
@@ -186,7 +186,7 @@ class RewardStage:
         nearly all is explained, an input of little effect is worth keeping too.
         """
         mask = self.graph.sample_reward(
-            self._batch, temperature=self.settings.temperature, generator=self._noise
+            self._batch, temperature=self.settings.temperature, generator=self._noise.updates
         )
         weights = SparsityWeights(1, 1, 0, 0, 0)
         edges = edge_count_loss(*self.graph.compute_probabilities(), weights=weights)
@@ -202,9 +202,7 @@ class RewardStage:
     ) -> None:
         """One update on a batch of training rows; masks learn where their edges have a price."""
         members, count = self._training.shape
-        picks = torch.randint(
-            count, (members, self._batch), generator=self._noise, device=self._training.device
-        )
+        picks = self._noise.pick(count, (members, self._batch))
         self._recentre()
         losses = self._compute_losses(self._training.gather(1, picks), mask)
         self.trainer.step(losses, price)
@@ -282,7 +280,7 @@ class DynamicsStage:
     """The mixture density net of the next state, and the masks of its inputs."""
 
     def __init__(self, problem: NetworkData, settings: PairNetSettings, noise: Noise) -> None:
-        self.problem, self.settings, self._noise = problem, settings, noise.updates
+        self.problem, self.settings, self._noise = problem, settings, noise
         states, actions = problem.states, problem.actions
         self.net = nn.DynamicsNet(
             1,
@@ -311,7 +309,7 @@ class DynamicsStage:
         """Masks sampled for each row, each edge at its price."""
         settings, price = self.settings, self.settings.dynamics_edge_price
         mask = self.graph.sample_dynamics(
-            settings.dynamics_batch, temperature=settings.temperature, generator=self._noise
+            settings.dynamics_batch, temperature=settings.temperature, generator=self._noise.updates
         )
         weights = SparsityWeights(0, 0, price, price, price)
         self._step(mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights))
@@ -320,12 +318,9 @@ class DynamicsStage:
         self, mask: Float[Tensor, "1 #row input state"], price: Float[Tensor, "1"] | None = None
     ) -> None:
         rows, states = self.problem.rows, self.problem.states
-        device = self.problem.device
-        count, shape = len(rows.transitions), (self.settings.dynamics_batch,)
-        picks = torch.randint(count, shape, generator=self._noise, device=device)
-        steps = rows.transitions[picks].unsqueeze(0)
-        order = torch.rand(states, generator=self._noise, device=device).argsort()
-        outputs = order[: self.settings.dynamics_outputs]
+        picks = self._noise.pick(len(rows.transitions), (1, self.settings.dynamics_batch))
+        steps = rows.transitions[picks]
+        outputs = self._noise.order(states)[: self.settings.dynamics_outputs]
         mixture: nn.Mixture = self.net(
             self.problem.inputs[steps], mask.index_select(-1, outputs), outputs
         )
@@ -385,13 +380,11 @@ class PairNet(Decomposer, settings=PairNetSettings):
             self.held_out_r2_ = float(1 - stage.best_losses.mean() / problem.variance)
             if reward.any():
                 self.function_ = stage.export()
-        chosen, probabilities = graph.choose(), graph.compute_probabilities()
-        states, kept = problem.states, reward.astype(np.int64)
-        self.masks_ = {"state_to_reward": kept[:states], "action_to_reward": kept[states:]}
-        self.scores_ = {"state_to_reward": score[:states], "action_to_reward": score[states:]}
-        for name in nn.EDGES[2:]:
-            self.masks_[name] = getattr(chosen, name)[0].numpy(force=True).astype(np.int64)
-            self.scores_[name] = getattr(probabilities, name)[0].numpy(force=True).astype(float)
+        parts, mine = nn.EDGES[:2], [problem.states]
+        masks, scores = read_graph(graph, nn.EDGES[2:])
+        kept = np.split(reward.astype(np.int64), mine)
+        self.masks_ = dict(zip(parts, kept, strict=True)) | masks
+        self.scores_ = dict(zip(parts, np.split(score, mine), strict=True)) | scores
 
 
 @dataclass(frozen=True)

@@ -154,8 +154,7 @@ def build_updates(
     shape, longest = (members, settings.rows_per_batch), problem.rows.longest
 
     def update() -> None:
-        count = len(problem.targets)
-        rows = torch.randint(count, shape, generator=noise.updates, device=device)
+        rows = noise.pick(len(problem.targets), shape)
         sample = problem.rows.sample_steps(rows, settings.subsequence, longest, noise.updates)
         discounts = None if settings.discount == 1.0 else settings.discount**sample.times
         steps = inputs[sample.steps], sample.valid, sample.lengths, problem.targets[rows]

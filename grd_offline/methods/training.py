@@ -25,7 +25,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Progress
 from grd_offline.core.waiting import sleep_beside_others
 from grd_offline.networks.members.device import record
-from grd_offline.networks.members.nn import PairRewardNet, RewardNet
+from grd_offline.networks.members.nn import EDGES, GraphMasks, PairRewardNet, RewardNet
 from grd_offline.networks.members.optimiser import BETAS, Adam, step_together
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction, NetworkReward
@@ -45,6 +45,15 @@ class Noise:
         seeds = rng.integers(2**62, size=2)
         self.weights = torch.Generator().manual_seed(int(seeds[0]))
         self.updates = torch.Generator(device).manual_seed(int(seeds[1]))
+
+    def pick(self, count: int, shape: tuple[int, ...]) -> Int[Tensor, "..."]:
+        """Draw random whole numbers from 0 to count - 1."""
+        return torch.randint(count, shape, generator=self.updates, device=self.updates.device)
+
+    def order(self, count: int) -> Int[Tensor, "count"]:
+        """Draw a random order of so many things."""
+        order = torch.rand(count, generator=self.updates, device=self.updates.device)
+        return order.argsort()
 
 
 class Plan:
@@ -430,6 +439,19 @@ def export_reward(
             buffer: Tensor = getattr(module, name)
             buffer.copy_(torch.as_tensor(value))
     return NetworkFunction(module, states=states, actions=actions)
+
+
+def read_graph(
+    graph: GraphMasks, names: Sequence[str] = EDGES
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.float64]]]:
+    """Masks that most members chose, and the mean probability of each edge."""
+    chosen, probabilities = graph.choose(), graph.compute_probabilities()
+    masks, scores = {}, {}
+    for name in names:
+        majority, mean = getattr(chosen, name).mean(0) > 0.5, getattr(probabilities, name).mean(0)
+        masks[name] = majority.numpy(force=True).astype(np.int64)
+        scores[name] = mean.numpy(force=True).astype(np.float64)
+    return masks, scores
 
 
 def copy_member(nets: RewardNet, member: int) -> RewardNet:
