@@ -432,12 +432,9 @@ def _read_blocks(data: ColumnSource, inputs: Effect) -> Iterator[_Block]:
 
 
 def _join_rows(rows: Sequence[tuple[Array, Array]]) -> _Block:
-    values = np.concatenate([values for values, _ in rows])
-    return _Block(
-        np.repeat(np.arange(len(rows)), [len(weights) for _, weights in rows]),
-        np.ascontiguousarray(values.T),
-        np.concatenate([weights for _, weights in rows]),
-    )
+    values, weights = zip(*rows, strict=True)
+    row = np.repeat(np.arange(len(rows)), [len(one) for one in weights])
+    return _Block(row, np.ascontiguousarray(np.concatenate(values).T), np.concatenate(weights))
 
 
 def _list_inputs(data: ColumnSource, chosen: Selection) -> Effect:

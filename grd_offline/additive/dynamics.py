@@ -1088,17 +1088,13 @@ class DynamicsSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class DynamicsFit:
-    """The graph of the dynamics, how strong each edge is, and a model fitted within the graph."""
+    """A model fitted within the graph that was found, and how strong each edge is."""
 
-    state_to_state: IntArray
-    """(state, state), 0 and 1: row = cause, column = effect."""
-    action_to_state: IntArray
-    """(action, state), 0 and 1."""
+    model: DynamicsModel
     state_score: Array
     """(state, state): log-likelihood per transition, in nats, that is lost without the edge."""
     action_score: Array
     """(action, state), likewise; for an edge that is not there, what it would add on its own."""
-    model: DynamicsModel
 
 
 def fit_dynamics(
@@ -1106,11 +1102,9 @@ def fit_dynamics(
     settings: DynamicsSettings | None = None,
     rng: np.random.Generator | None = None,
     progress: Progress = NOBODY.on_progress,
-    model_settings: DynamicsModelSettings | None = None,
 ) -> DynamicsFit:
     """Find the parents of each next state, and fit a model of the dynamics to them alone."""
-    settings = settings or DynamicsSettings()
-    model_settings = model_settings or DynamicsModelSettings()
+    settings, model_settings = settings or DynamicsSettings(), DynamicsModelSettings()
     rng = rng if rng is not None else np.random.default_rng(0)
     limit = max(settings.transitions, model_settings.max_transitions)
     transitions = draw_transitions(episodes, limit, rng)
@@ -1128,9 +1122,7 @@ def fit_dynamics(
         progress("finding the causal graph", (state + 1) / states)
     some = transitions.take(slice(0, model_settings.max_transitions))
     model = fit_to_transitions(some, masks, episodes, model_settings, rng, progress)
-    return DynamicsFit(
-        model.state_to_state, model.action_to_state, scores[:states], scores[states:], model
-    )
+    return DynamicsFit(model, scores[:states], scores[states:])
 
 
 class ParentSearch:

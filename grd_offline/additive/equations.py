@@ -143,22 +143,18 @@ class Equations:
         mirror = mirror + np.where(np.arange(len(mirror)) == 0, np.copysign(1.0, mirror[0]), 0.0)
         return np.asarray(mirror / np.linalg.norm(mirror))
 
-    def restore_rows(self, vector: Array, diagonal: Array, along: Array) -> tuple[Array, Array]:
-        """For K = H^T [0 0; 0 C^-1] H, compute K y and the diagonal, for all rows.
+    def find_errors(self, fit: Posterior) -> Array:
+        """(row,) the error of each row, left out in turn with the variances as they are.
 
-        Given C^-1 (H y) without the first row, the diagonal of C^-1, and C^-1 m without the first.
+        It is K y over the diagonal of K = H^T [0 0; 0 C^-1] H. The fit has C^-1 (H y) and the
+        diagonal of C^-1, both without the first row.
         """
         mirror = self.find_mirror()
-        full, inner = np.append(0.0, vector), np.append(0.0, diagonal)
-        seen, power = np.append(0.0, along), float(mirror[1:] @ along)
-        full = full - 2 * mirror * float(mirror @ full)
-        return full, inner - 4 * mirror * seen + 4 * mirror**2 * power
-
-    def find_errors(self, fit: Posterior) -> Array:
-        """(row,) the error of each row, left out in turn with the variances as they are."""
-        mirror = self.find_mirror()[1:, None]
-        along = np.asarray(fit.apply_inverse(mirror)[:, 0], np.float64)
-        residual, diagonal = self.restore_rows(fit.residual, fit.inverse_diagonal(), along)
+        along = np.asarray(fit.apply_inverse(mirror[1:, None])[:, 0], np.float64)
+        residual, inner = np.append(0.0, fit.residual), np.append(0.0, fit.inverse_diagonal())
+        residual = residual - 2 * mirror * float(mirror @ residual)
+        power = float(mirror[1:] @ along)
+        diagonal = inner - 4 * mirror * np.append(0.0, along) + 4 * mirror**2 * power
         return residual / np.maximum(diagonal, 1e-300)
 
 
@@ -186,10 +182,8 @@ def sum_features(
     """For each effect, sum products of features over each segment: (row, size^order)."""
     chosen = sorted({i for effect in effects for i in effect})
     position = {i: k for k, i in enumerate(chosen)}
-    groups = {
-        order: [effect for effect in effects if len(effect) == order]
-        for order in sorted({len(effect) for effect in effects})
-    }
+    orders = sorted({len(effect) for effect in effects})
+    groups = {order: [effect for effect in effects if len(effect) == order] for order in orders}
     places = {k: np.array([[position[i] for i in e] for e in g]) for k, g in groups.items()}
     sums = {k: np.zeros((rows, len(g), size**k), kind) for k, g in groups.items()}
     lookup = Features(basis, chosen, size)

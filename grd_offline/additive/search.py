@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from grd_offline.additive.settings import ClosedFormSettings
 
 SMALLEST_VARIANCE = 1e-10  # an effect of less counts as absent
+_ARRIVED = 1e-3  # change of the log evidence at which a fit has arrived
 _LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once
 
 
@@ -194,14 +195,7 @@ class EvidenceProblem:
         return self._step(variances, noise)[0]
 
     def maximise(
-        self,
-        variances: Array,
-        noise: float,
-        *,
-        floor: float,
-        iterations: int,
-        tolerance: float = 1e-3,
-        free: bool = True,
+        self, variances: Array, noise: float, *, floor: float, iterations: int, free: bool = True
     ) -> Posterior:
         """Climb the evidence by MacKay's fixed point from a first guess.
 
@@ -217,7 +211,7 @@ class EvidenceProblem:
             rise = fit.evidence - best.evidence
             if rise > 0:
                 best = fit
-            if abs(rise) < tolerance:
+            if abs(rise) < _ARRIVED:
                 break
         return best
 

@@ -52,10 +52,9 @@ MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_sta
 
 
 class Dynamics(NamedTuple):
-    """A model of the dynamics, its masks, and how well it predicts held-out transitions."""
+    """A model of the dynamics, and how well it predicts held-out transitions."""
 
     model: DynamicsModel
-    masks: dict[str, Any]
     scores: dict[str, Any]
     """Empty where the masks were given."""
     likelihoods: Any
@@ -71,11 +70,10 @@ def learn_dynamics(
         model = fit_dynamics_model(episodes, states, actions, rng=rng, progress=progress)
     else:
         found = fit_dynamics(episodes, rng=rng, progress=progress)
-        model, states, actions = found.model, found.state_to_state, found.action_to_state
+        model = found.model
         scores = dict(zip(MASKS[2:], (found.state_score, found.action_score), strict=True))
-    likelihoods = compare_masks(episodes, states, actions, rng=rng, progress=progress)
-    masks = dict(zip(MASKS[2:], (states, actions), strict=True))
-    return Dynamics(model, masks, scores, likelihoods)
+    masks = model.state_to_state, model.action_to_state
+    return Dynamics(model, scores, compare_masks(episodes, *masks, rng=rng, progress=progress))
 
 
 Observe = Callable[[EpisodeSet, EpisodeSet], None]
@@ -376,7 +374,7 @@ def _complete_masks(data: _Data, choice: Choice, dynamics: Dynamics) -> dict[str
         "state_to_reward": np.ones(len(states), np.int64),
         "action_to_reward": np.ones(len(actions), np.int64),
         **(choice.decomposer.masks_ or {}),
-        **dynamics.masks,
+        **{name: getattr(dynamics.model, name) for name in MASKS[2:]},
     }
     scores = {**masks, **(choice.decomposer.scores_ or {}), **dynamics.scores}
     # Where episodes terminate, a policy also needs what tells that the end is near.

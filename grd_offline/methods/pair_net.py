@@ -134,10 +134,7 @@ class RewardStage:
         self.best_losses = torch.full((members,), torch.inf, device=device)
         self._best = [torch.zeros_like(value) for value in self._kept_tensors()]
         rates = ((self.net, settings.learning_rate), (self.graph, settings.mask_rate))
-        optimisers = [
-            make_adam([module], rate, members=members, device=device, betas=(0.9, 0.98))
-            for module, rate in rates
-        ]
+        optimisers = [make_adam(module, rate, betas=(0.9, 0.98)) for module, rate in rates]
         self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
 
     def _split(self, members: int, generator: torch.Generator) -> None:
@@ -294,9 +291,7 @@ class DynamicsStage:
         ).to(problem.device)
         self.graph = nn.GraphMasks(1, states, actions, start=settings.mask_start).to(problem.device)
         rates = ((self.net, settings.dynamics_rate), (self.graph, settings.mask_rate))
-        optimisers = [
-            make_adam([module], rate, members=1, device=problem.device) for module, rate in rates
-        ]
+        optimisers = [make_adam(module, rate) for module, rate in rates]
         self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
 
     def update_dense(self) -> None:

@@ -244,10 +244,8 @@ class GenerativeModel:
         """
         logits = torch.cat([self.graph.state_to_reward, self.graph.action_to_reward], 1)
         mask = self._sample(logits, noise, dense)  # (member, copy, input)
-        end_to_end = batch.inputs.shape[1] == 1
-        if end_to_end and mask.shape[1] > 1:
-            by_step = batch.valid.to(mask.dtype).mT @ mask  # (member, time, input)
-            mask = by_step.unsqueeze(1)
+        if batch.inputs.shape[1] == 1 and mask.shape[1] > 1:  # episodes lie end to end
+            mask = (batch.valid.to(mask.dtype).mT @ mask).unsqueeze(1)  # (member, 1, time, input)
         else:
             mask = mask.unsqueeze(2)
         rewards = self.reward(batch.inputs, mask)  # (member, episode or 1, time)

@@ -86,17 +86,11 @@ class Plan:
         self.begun += part
 
 
-def make_adam(
-    modules: Sequence[nn.Module],
-    rate: float,
-    *,
-    members: int,
-    device: torch.device,
-    betas: tuple[float, float] = BETAS,
-) -> Adam:
+def make_adam(module: nn.Module, rate: float, betas: tuple[float, float] = BETAS) -> Adam:
     """Adam with one learning rate for all members, which are stepped in one batched product."""
-    rates = torch.full((members,), rate, dtype=torch.float64, device=device)
-    return Adam(modules, rates, betas=betas, leaves=False)
+    first = next(module.parameters())
+    rates = torch.full((len(first),), rate, dtype=torch.float64, device=first.device)
+    return Adam([module], rates, betas=betas, leaves=False)
 
 
 class Trainer:
@@ -423,19 +417,17 @@ def export_reward(
     actions: int,
     columns: Sequence[int],
     needs_next: bool = False,
-    mean: Float[Tensor, "column"] | float = 0.0,
-    std: Float[Tensor, "column"] | float = 1.0,
-    offset: Float[Tensor, "1"] | float = 0.0,
-    scale: Float[Tensor, "1"] | float = 1.0,
+    **scaling: Tensor | float,
 ) -> NetworkFunction:
     """The mean of the net's members: r = offset + scale * net((x - mean) / std * mask).
 
-    The function takes the net over: pass a copy where training goes on.
+    `scaling` has the other names of this equation; of those that are left out, the mean and the
+    offset are 0, and the others 1. The function takes the net over: pass a copy where training
+    goes on.
     """
     module = NetworkReward(net, members=len(mask), columns=columns, needs_next=needs_next).cpu()
-    parts = {"mask": mask, "mean": mean, "std": std, "offset": offset, "scale": scale}
     with torch.no_grad():
-        for name, value in parts.items():
+        for name, value in {"mask": mask, **scaling}.items():
             buffer: Tensor = getattr(module, name)
             buffer.copy_(torch.as_tensor(value))
     return NetworkFunction(module, states=states, actions=actions)

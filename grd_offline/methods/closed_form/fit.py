@@ -91,11 +91,9 @@ class _MomentSearch:
     settings: ClosedFormSettings
     rng: np.random.Generator
     progress: Progress
-
-    def __post_init__(self) -> None:
-        self.choosers: dict[str, EffectChooser] = {}
-        self.chosen: dict[str, Chosen] = {}
-        self.evidence: dict[str, float] = {}
+    choosers: dict[str, EffectChooser] = field(default_factory=dict, init=False)
+    chosen: dict[str, Chosen] = field(default_factory=dict, init=False)
+    evidence: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self) -> ClosedFormFit:
         asked = BOTH if self.settings.next_state else self.settings.state_at
