@@ -13,14 +13,13 @@ price.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import GRID, Effect, InputBasis
@@ -69,13 +68,9 @@ class EffectChooser:
         settings: ClosedFormSettings,
         rng: np.random.Generator,
         progress: Progress,
-        only: Collection[int] | None = None,
-        combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
+        **more: Any,
     ) -> None:
-        """If `only` is given, only these columns of [states, actions, terminated] are inputs.
-
-        `combine` is that of `ColumnSource`.
-        """
+        """`more` are further arguments of `ColumnSource`."""
         self.settings, self.progress = settings, progress
         progress("sample of the steps", 0.0)
         self.data = ColumnSource(
@@ -86,8 +81,7 @@ class EffectChooser:
             sizes=(max(settings.basis, settings.final_basis), settings.rough_basis),
             reach=settings.reach,
             rng=rng,
-            only=only,
-            combine=combine,
+            **more,
         )
         ended = self.data.terminated
         kept = frozenset() if ended is None else frozenset({(ended,)})

@@ -728,8 +728,6 @@ class _Regression:
         target = self.transitions.targets[:, state] - self.target_center[state]
         target = target[: ridge.rows] / self.target_scale[state]
         weights, rows = ridge.solve(target), slice(0, _PAIR_ROWS)
-        if len(chosen) < 2 or not self.settings.max_pairs:
-            return terms, weights
         residual = target[rows] - weights @ ridge.design[:, rows]
         score, sizes = score_pairs(features, squares, residual)
         found, room = [terms], self.settings.max_columns - len(terms)
@@ -920,9 +918,9 @@ class Design:
         self.total = float(self.target @ self.target)
         self.products = np.zeros((0, problem.rows))
         self.index, self.owners = np.zeros(0, np.int64), np.zeros((2, 0), np.int64)
-        self.gram = np.zeros((0, 0))
-        self.moments = np.zeros(0)
-        self.paired = np.zeros((problem.groups, problem.groups), np.bool_)
+        self.gram, self.moments = np.zeros((0, 0)), np.zeros(0)
+        # No group makes a pair with itself.
+        self.paired = np.eye(problem.groups, dtype=np.bool_)
 
     def add_mains(self, groups: list[int]) -> None:
         """Add main effects, of fewer features where inputs are many."""
@@ -963,20 +961,13 @@ class Design:
         self.gram = np.block([[self.gram, cross], [cross.T, inner]])
         self.moments = np.concatenate([self.moments, rows @ self.target])
 
-    def _keep(self, kept: BoolArray) -> None:
-        self.index, self.owners = self.index[kept], self.owners[:, kept]
-        self.gram, self.moments = self.gram[np.ix_(kept, kept)], self.moments[kept]
-
     def residual(self, rows: int) -> Array:
         """(row,): what the regressors leave of the first rows."""
-        residual: Array = self.target[:rows].copy()
-        if len(self.index):
-            weights = np.linalg.solve(self.gram, self.moments)
-            is_main = self.index >= 0
-            residual -= weights[is_main] @ self.problem.features[:, :rows][self.index[is_main]]
-            products = self.products[:, :rows][-1 - self.index[~is_main]]
-            residual -= weights[~is_main] @ products
-        return residual
+        weights, is_main = np.linalg.solve(self.gram, self.moments), self.index >= 0
+        mains = self.problem.features[:, :rows][self.index[is_main]]
+        products = self.products[:, :rows][-1 - self.index[~is_main]]
+        residual = self.target[:rows] - weights[is_main] @ mains
+        return np.asarray(residual - weights[~is_main] @ products)
 
     def missed_mains(self) -> list[int]:
         """Groups left out whose main effect shows now that pairs have lowered the noise."""
@@ -1035,7 +1026,9 @@ class Design:
             worst = int(spare.argmin())
             if spare[worst] >= 0:
                 break
-            self._keep(~removals[worst])
+            kept = ~removals[worst]
+            self.index, self.owners = self.index[kept], self.owners[:, kept]
+            self.gram, self.moments = self.gram[np.ix_(kept, kept)], self.moments[kept]
 
     def kept(self) -> BoolArray:
         """(group,): whether each group takes part."""
@@ -1047,9 +1040,8 @@ class Design:
         """(group,): nats per transition lost without the group, or gained by adding it."""
         strengths = self._outside_gains()
         groups = np.flatnonzero(self.kept())
-        if len(groups):
-            rises, rss = self._rises([self._involving(int(group)) for group in groups])
-            strengths[groups] = 0.5 * np.log1p(rises / rss)
+        rises, rss = self._rises([self._involving(int(group)) for group in groups])
+        strengths[groups] = 0.5 * np.log1p(rises / rss)
         return strengths
 
 
@@ -1209,9 +1201,6 @@ class ParentSearch:
             count -= 1
         self.pair_screen = np.ascontiguousarray(self.screen[:, :count])
         self.pair_squares = sum_squares(self.pair_screen)
-        same = self.group_of[:, None] == self.group_of[None, :]
-        constant = self.counts == 0
-        self.pair_refused = same | constant[:, None] | constant[None, :]
 
     def members(self, group: int, count: int) -> IntArray:
         """The first features of each of a group's inputs."""
@@ -1240,8 +1229,6 @@ class ParentSearch:
             gains = np.minimum(gains, rss - self.floor[state])
             value = -0.5 * self.rows * np.log1p(-np.maximum(gains, 0) / rss)
             value -= self.penalty(self.sizes)
-            value[self.sizes == 0] = -np.inf
-            value[chosen] = -np.inf
             best = int(value.argmax())
             if value[best] <= 0:
                 break
@@ -1283,13 +1270,12 @@ class ParentSearch:
         columns = np.arange(inputs)
         for turn in range(self.settings.max_pairs):
             score, sizes = score_pairs(features, squares, design.residual(rows))
-            refused = self.pair_refused | design.paired[self.group_of][:, self.group_of]
-            score = np.where(refused[np.ix_(columns, columns)], -np.inf, score)
+            groups = self.group_of[columns]
+            score = np.where(design.paired[np.ix_(groups, groups)], -np.inf, score)
             a, b = np.unravel_index(int(score.argmax()), score.shape)
             if not score[a, b] > 0:
                 break
-            first, second = self.group_of[columns[[a, b]]].tolist()
-            design.add_pair(first, second, int(sizes[a, b]))
+            design.add_pair(int(groups[a]), int(groups[b]), int(sizes[a, b]))
             if turn == 0 and inputs > _RESCREENED:
                 loudest = np.maximum(score.max(axis=0), score.max(axis=1))
                 columns = np.sort(np.argsort(loudest)[::-1][:_RESCREENED])

@@ -155,7 +155,7 @@ class Equations:
         residual = residual - 2 * mirror * float(mirror @ residual)
         power = float(mirror[1:] @ along)
         diagonal = inner - 4 * mirror * np.append(0.0, along) + 4 * mirror**2 * power
-        return residual / np.maximum(diagonal, 1e-300)
+        return np.asarray(residual / np.maximum(diagonal, 1e-300))
 
 
 def read_equations(segments: Iterator[Segment], columns: IntArray) -> tuple[Equations, Array]:
@@ -349,9 +349,14 @@ class ColumnSource:
         only: Collection[int] | None = None,
         combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
     ) -> None:
-        """`combine` makes the rows of the equations from those of all segments."""
+        """`combine` makes the rows of the equations from those of all segments.
+
+        If `only` is given, only these columns of [states, actions, terminated] are inputs.
+        """
         self.combine = combine
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
+        self.ended = episodes.state_size + episodes.action_size
+        """The column that says whether the episode terminated; next states come after it."""
         self.still, self.jumps, _ = find_motion(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
         kinds = list(zip(sizes, (smooth_kernel, rough_kernel), strict=True))
@@ -430,8 +435,7 @@ class ColumnSource:
     @property
     def terminated(self) -> int | None:
         """The input that says whether the episode terminated at this step, where that varies."""
-        width = self.episodes.state_size + self.episodes.action_size
-        places = np.flatnonzero(self.basis.columns[: self.inputs] == width)
+        places = np.flatnonzero(self.basis.columns[: self.inputs] == self.ended)
         return int(places[0]) if len(places) else None
 
     def find_joint(self, inputs: Sequence[int]) -> list[int]:
@@ -452,20 +456,18 @@ class ColumnSource:
 
     def segments(self) -> Iterator[Segment]:
         """All deliveries of all episodes. If they are few, the second pass keeps them."""
-        if self._segments is not None:
-            return iter(self._segments)
-        found = iterate_segments(self.episodes, self.state_at, self.discount, self.still)
-        is_small = self.episodes.total_steps * self.probe.shape[1] <= _SMALL
-        if not (is_small and 0 < self.segment_count <= _FEW_SEGMENTS):
-            return found
-        self._segments = list(found)
+        if self._segments is None:
+            found = iterate_segments(self.episodes, self.state_at, self.discount, self.still)
+            is_small = self.episodes.total_steps * self.probe.shape[1] <= _SMALL
+            if not (is_small and 0 < self.segment_count <= _FEW_SEGMENTS):
+                return found
+            self._segments = list(found)
         return iter(self._segments)
 
     def column(self, index: int) -> int:
         """The column of an input. A part of the next state has the column of the state."""
         column = int(self.basis.columns[index])
-        width = self.episodes.state_size + self.episodes.action_size + 1
-        return column - width if column >= width else column
+        return column - self.ended - 1 if column > self.ended else column
 
     def tie_actions(self, tied: bool) -> None:
         """Let the main effects of all actions share one variance, or give each its own.
@@ -487,7 +489,7 @@ class ColumnSource:
         tell them apart. As one effect with one variance they share evenly what data leave open:
         the mean of both is the trapezoid rule, right where the reward is an average over the step.
         """
-        width = self.episodes.state_size + self.episodes.action_size + 1
+        width = self.ended + 1
         place = {(int(c), i >= self.inputs): i for i, c in enumerate(self.basis.columns)}
         pairs = ((i, place.get((column + width, rough))) for (column, rough), i in place.items())
         return {i: (twin,) for i, twin in pairs if twin is not None}

@@ -32,16 +32,11 @@ from grd_offline.io import datasets
 from grd_offline.io.datasets import Data, Recording
 from grd_offline.io.formats.record import OBSERVED
 from grd_offline.io.tables.results import find_columns
+from grd_offline.methods import relabelling
 from grd_offline.methods.choose import Choice, choose, draw_episodes, judge_fitted
 from grd_offline.methods.closed_form.estimator import tell_bands
 from grd_offline.methods.contract import Decomposer, Finding
 from grd_offline.methods.registry import AUTO, find_by_estimator
-from grd_offline.methods.relabelling import (
-    compare_truth,
-    find_truth,
-    relabel_recording,
-    spread_remainder,
-)
 from grd_offline.methods.result import Decomposition, Fitted, rank_effects
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.methods.verdict import gather_findings, reach_verdict
@@ -195,7 +190,9 @@ def _conclude(
         constant=explanation.constant,
         warnings=recording.warnings,
         fitted=Fitted(
-            relabel_recording(recording, lambda i, record: (rewards[i], spreads[i]), made),
+            relabelling.relabel_recording(
+                recording, lambda i, record: (rewards[i], spreads[i]), made
+            ),
             rewards,
             spreads,
             _make_model(data, choice, masks, verdict.text),
@@ -264,7 +261,7 @@ def _read(
     if OBSERVED in first.extras:
         raise DataError("is relabelled already: decompose the original")
     if settings.truth is not None and settings.truth != "rewards":
-        find_truth(first, settings.truth, source)
+        relabelling.find_truth(first, settings.truth, source)
     is_table = recording.header.provenance is not None
     if is_table and len(episodes) == 1 and not settings.step_rewards:
         raise DataError(
@@ -328,7 +325,7 @@ def _compute_rewards(
             episode = data.episodes[index]
             found, spread = choice.relabel_episode(episode)
             if data.settings.exact_returns:
-                found = spread_remainder(found, episode, data.discount)
+                found = relabelling.spread_remainder(found, episode, data.discount)
         total = float(found @ data.discount ** np.arange(len(found)))
         rewards.append(found)
         spreads.append(spread)
@@ -354,8 +351,8 @@ def _examine(
         held_out = winner.predicted, winner.std, winner.true
         calibration["held_out_returns"] = compute_calibration(*held_out)
     if (field := data.settings.truth) is not None:
-        truth = [find_truth(record, field, data.source) for record in data.recording]
-        both = compare_truth(function.outcome, rewards, spreads, truth)
+        truth = [relabelling.find_truth(record, field, data.source) for record in data.recording]
+        both = relabelling.compare_truth(function.outcome, rewards, spreads, truth)
         measured["truth"], calibration["true_rewards"] = both
     tested = winner.describe() if winner else None
     findings, numbers = gather_findings(

@@ -336,9 +336,7 @@ class PairNet(Decomposer, settings=PairNetSettings):
     def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics; the module's words describe the stages."""
         settings = self.settings
-        problem = NetworkData.from_episodes(
-            episodes, discount=settings.discount, device=settings.device
-        )
+        problem = NetworkData.from_episodes(episodes, settings)
         noise, device = Noise(rng, settings.device), problem.device
         kept = torch.arange(problem.states + problem.actions, device=device)
         if problem.variance > 0:
@@ -432,9 +430,7 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
             closed = ClosedForm(discount=settings.discount)
             closed.learn(episodes, rng=rng, progress=progress)
         self.closed_, self.masks_, self.scores_ = closed, closed.masks_, closed.scores_
-        problem = NetworkData.from_episodes(
-            episodes, discount=settings.discount, device=settings.device
-        )
+        problem = NetworkData.from_episodes(episodes, settings)
         kept = np.concatenate([closed.fit_.state_to_reward, closed.fit_.action_to_reward])
         self.function_ = problem.constant
         if not (kept.any() and problem.variance > 0):

@@ -349,12 +349,7 @@ class Paper(Decomposer, settings=PaperSettings):
     def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics jointly."""
         settings = self.settings
-        problem = NetworkData.from_episodes(
-            episodes,
-            discount=settings.discount,
-            device=settings.device,
-            standardise=settings.standardise,
-        )
+        problem = NetworkData.from_episodes(episodes, settings, standardise=settings.standardise)
         lambdas = settings.lambdas or find_lambdas(episodes.environment)
         updates = _Updates(problem, settings, lambdas, Noise(rng, settings.device))
         count, model = settings.updates, updates.model

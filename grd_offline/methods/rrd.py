@@ -130,11 +130,7 @@ class Rrd(Decomposer, settings=RrdSettings):
         if use_next is None:
             use_next = all(episode.has_final_observation for episode in episodes)
         problem = NetworkData.from_episodes(
-            episodes,
-            discount=settings.discount,
-            device=settings.device,
-            standardise=settings.standardise,
-            differences=use_next,
+            episodes, settings, standardise=settings.standardise, changes=use_next
         )
         model, trainer, update = build_updates(problem, settings, Noise(rng, settings.device))
         count = settings.updates

@@ -333,21 +333,19 @@ class NetworkData:
 
     @classmethod
     def from_episodes(
-        cls,
-        episodes: EpisodeSet,
-        *,
-        discount: float,
-        device: str,
-        standardise: bool = True,
-        differences: bool = False,
+        cls, episodes: EpisodeSet, settings: Any, *, standardise: bool = True, changes: bool = False
     ) -> NetworkData:
-        """Load all episodes; with `standardise` bring inputs and returns to unit scale."""
-        rows = stack_rows(episodes)
+        """Load all episodes; with `standardise` bring inputs and returns to unit scale.
+
+        `settings` are those of the method, with a discount and a device. With `changes` s' - s are
+        inputs, too.
+        """
+        rows, discount, device = stack_rows(episodes), settings.discount, settings.device
         columns = [rows.observations, rows.actions]
-        if differences:  # s' - s, which is 0 where s' is unknown
-            changes, places = torch.zeros_like(rows.observations), rows.transitions
-            changes[places] = rows.observations[places + 1] - rows.observations[places]
-            columns.append(changes)
+        if changes:  # 0 where s' is unknown
+            change, places = torch.zeros_like(rows.observations), rows.transitions
+            change[places] = rows.observations[places + 1] - rows.observations[places]
+            columns.append(change)
         inputs = torch.cat(columns, 1)
         mean, std = torch.zeros(inputs.shape[1]), torch.ones(inputs.shape[1])
         offset, scale = 0.0, 1.0
