@@ -45,12 +45,8 @@ NEAR = 20.0
 """Moments whose evidence is so near to the best are searched anew before one is chosen."""
 ADVANTAGE = {MIDPOINT: 6.0, START: 2.0, END: 0.0}
 """Log evidence that each moment is given beforehand: the midpoint first, then R(s, a)."""
-_OPEN = {
-    BEFORE: math.log(0.05),
-    START: math.log(0.25),
-    MIDPOINT: math.log(0.5),
-    END: math.log(0.25),
-}
+_CHANCES = {BEFORE: 0.05, START: 0.25, MIDPOINT: 0.5, END: 0.25}
+_OPEN = {moment: math.log(chance) for moment, chance in _CHANCES.items()}
 _FIRM = {**ADVANTAGE, BEFORE: 0.0}
 
 

@@ -195,17 +195,16 @@ class EvidenceProblem:
         return self._step(variances, noise)[0]
 
     def maximise(
-        self, variances: Array, noise: float, *, floor: float, iterations: int, free: bool = True
+        self, variances: Array, noise: float, *, floor: float, iterations: int
     ) -> Posterior:
         """Climb the evidence by MacKay's fixed point from a first guess.
 
-        `floor` bounds the noise from below; with `free` False the noise alone moves.
+        `floor` bounds the noise from below.
         """
         variances, noise = np.maximum(variances, SMALLEST_VARIANCE), max(noise, floor)
         best, ratios, noise_ratio = self._step(variances, noise)
         for _ in range(iterations):
-            if free:
-                variances = np.clip(variances * ratios, SMALLEST_VARIANCE, 1e6)
+            variances = np.clip(variances * ratios, SMALLEST_VARIANCE, 1e6)
             noise = max(noise * noise_ratio, floor)
             fit, ratios, noise_ratio = self._step(variances, noise)
             rise = fit.evidence - best.evidence
@@ -498,7 +497,6 @@ class EffectBank(dict[Effect, Block]):
         start: Start,
         rules: SearchRules,
         *,
-        free: bool = True,
         iterations: int | None = None,
     ) -> Selection:
         """Maximise the evidence of these effects from a first guess of variances and noise."""
@@ -512,9 +510,7 @@ class EffectBank(dict[Effect, Block]):
         if iterations is None:
             is_wide = rules.settings.hasty and every.shape[1] > BARS.many_columns
             iterations = BARS.iterations // 5 if is_wide else BARS.iterations
-        fit = problem.maximise(
-            first, noise, floor=rules.noise_floor, iterations=iterations, free=free
-        )
+        fit = problem.maximise(first, noise, floor=rules.noise_floor, iterations=iterations)
         return Selection(tuple(effects), fit)
 
     def measure_losses(self, chosen: Selection, rules: SearchRules) -> Array:

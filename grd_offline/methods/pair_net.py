@@ -156,8 +156,8 @@ class RewardStage:
         self._batch = max(8, self.settings.batch_steps // typical)
 
     def _kept_tensors(self) -> list[Tensor]:
-        centre = [self.net.centre] if isinstance(self.net, nn.PairRewardNet) else []
-        return [*self.net.parameters(), *centre]
+        """The weights, and the centre of a pair net."""
+        return list(self.net.state_dict().values())
 
     def run(
         self, plan: Plan, update: Callable[[], None], part: float, *, choose: bool = False
@@ -444,12 +444,8 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
             activation=settings.activation,
             generator=noise.weights,
         )
-        shared = PairNetSettings(
-            discount=settings.discount,
-            batch_steps=settings.batch_steps,
-            learning_rate=settings.learning_rate,
-            device=settings.device,
-        )
+        names = ("discount", "batch_steps", "learning_rate", "device")
+        shared = PairNetSettings(**{name: getattr(settings, name) for name in names})
         stage = RewardStage(problem, columns, shared, noise, members=settings.members, net=net)
         stage.fix_masks()
         plan = Plan(settings.updates, "net", progress)

@@ -372,13 +372,9 @@ class _Updates:
         self.problem, self.settings, self._noise = problem, settings, noise
         members, states, actions = settings.members, problem.states, problem.actions
         device, generator = problem.device, noise.weights
-        chosen = GenerativeSettings(
-            mask_spread=settings.mask_spread,
-            temperature=settings.temperature,
-            dynamics_hidden=settings.hidden,
-            mixtures=settings.mixtures,
-            dynamics_outputs=settings.dynamics_outputs,
-        )
+        names = ("mask_spread", "temperature", "mixtures", "dynamics_outputs")
+        shared = {name: getattr(settings, name) for name in names}
+        chosen = GenerativeSettings(dynamics_hidden=settings.hidden, **shared)
         sizes = members, states, actions
         graph = chosen.build_graph(*sizes, generator=generator)
         net = nn.RewardNet(members, states + actions, hidden=settings.hidden, generator=generator)

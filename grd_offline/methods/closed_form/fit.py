@@ -678,7 +678,7 @@ class _LabelFit(LastFit):
         power = self.data.unit**2
         scaled = {effect: variance / power for effect, variance in selection.start[0].items()}
         start = scaled, 1 / power
-        last = bank.fit(list(selection.effects), start, self.rules, free=False, iterations=0)
+        last = bank.fit(list(selection.effects), start, self.rules, iterations=0)
         return last, bank, self.moment.scores, 0
 
     def finish(self, evidence: dict[str, float]) -> ClosedFormFit:
