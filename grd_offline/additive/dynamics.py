@@ -835,11 +835,9 @@ def _with_residuals(
     # What the fit has seen it predicts too well.
     growth = np.sqrt((out**2).mean(axis=0) / np.maximum((residuals**2).mean(axis=0), 1e-30))
     growth = np.clip(growth, 1.0, 10.0)
-    simple = np.zeros((bare.state_size, COMPONENTS))
-    simple[:, 0] = 1.0
     std = np.maximum(np.sqrt((residuals**2).mean(axis=0)) * growth, floor)
-    plain = simple, np.zeros_like(simple), np.repeat(std[:, None], COMPONENTS, axis=1)
-    mixed = tuple(part.copy() for part in plain)
+    stds = np.repeat(std[:, None], COMPONENTS, axis=1)
+    plain = np.stack([bare.mixture_weights, bare.mixture_means, stds])
     # Clearly not Gaussian, by skewness and kurtosis.
     centred = residuals - residuals.mean(axis=0)
     centred = centred / np.maximum(centred.std(axis=0), 1e-30)
@@ -847,13 +845,11 @@ def _with_residuals(
     spread = np.sqrt(6 / len(residuals))
     is_odd = (np.abs(skewness) > 4 * spread) | (np.abs(kurtosis) > 8 * spread)
     odd = np.flatnonzero(is_odd & ~bare.persistent)
-    found = _fit_mixture(residuals[:, odd] * growth[odd], floor[odd])
-    for part, new in zip(mixed, found, strict=True):
-        part[odd] = new
+    mixed = plain.copy()
+    mixed[:, odd] = _fit_mixture(residuals[:, odd] * growth[odd], floor[odd])
     gain = mixture_log_density(out, *mixed).mean(axis=0)
     gain -= mixture_log_density(out, *plain).mean(axis=0)
-    better = (gain > 0.002)[:, None]
-    weights, means, stds = (np.where(better, m, p) for m, p in zip(mixed, plain, strict=True))
+    weights, means, stds = np.where((gain > 0.002)[:, None], mixed, plain)
     model = replace(bare, mixture_weights=weights, mixture_means=means, mixture_stds=stds)
     return replace(model, metrics=_measure(model, training, held_out))
 
