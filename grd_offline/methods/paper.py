@@ -357,8 +357,7 @@ class Paper(Decomposer, settings=PaperSettings):
             updates.update, count, report=lambda done: progress("model", done / count)
         )
         self.masks_, self.scores_ = read_graph(model.graph)
-        mask = model.choose_reward_mask()
-        self.function_ = export_network(model.reward, problem, mask, torch.arange(mask.shape[1]))
+        self.function_ = export_network(model.reward, problem, model.choose_reward_mask())
 
 
 class _Updates:

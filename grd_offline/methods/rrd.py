@@ -135,8 +135,7 @@ class Rrd(Decomposer, settings=RrdSettings):
         model, trainer, update = build_updates(problem, settings, Noise(rng, settings.device))
         count = settings.updates
         trainer.run(update, count, report=lambda done: progress("reward", done / count))
-        columns = torch.arange(problem.inputs.shape[1])
-        self.function_ = export_network(model.net, problem, model.mask, columns)
+        self.function_ = export_network(model.net, problem, model.mask)
 
 
 def build_updates(

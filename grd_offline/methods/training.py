@@ -389,10 +389,10 @@ def export_network(
     net: RewardNet | PairRewardNet,
     problem: NetworkData,
     mask: Float[Tensor, "member column"],
-    columns: Int[Tensor, "column"],
+    columns: Int[Tensor, "column"] | None = None,
 ) -> NetworkFunction:
-    """A trained net as a function in the units of the data."""
-    chosen = columns.cpu()
+    """A trained net as a function in the units of the data; it sees all columns by default."""
+    chosen = torch.arange(mask.shape[1]) if columns is None else columns.cpu()
     return export_reward(
         copy.deepcopy(net),  # whose weights are slices of the optimiser's tensor
         mask,
