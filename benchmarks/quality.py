@@ -145,9 +145,9 @@ def judge_dynamics(training: EpisodeSet, world: FactoredWorld, to_reward) -> dic
     found = fit_dynamics(training, rng=np.random.default_rng(0))
     result = {"dynamics_seconds": time.perf_counter() - start}
     for name in ("state_to_state", "action_to_state"):
-        result[f"f1_{name}"] = compare_masks(getattr(found, name), world.masks[name])["f1"]
+        result[f"f1_{name}"] = compare_masks(getattr(found.model, name), world.masks[name])["f1"]
     true = compact_closure(world.masks["state_to_reward"], world.masks["state_to_state"])
-    closure = compact_closure(to_reward, found.state_to_state)
+    closure = compact_closure(to_reward, found.model.state_to_state)
     return result | {"f1_closure": compare_masks(closure, true)["f1"]}
 
 

@@ -59,14 +59,14 @@ def main() -> None:
         f"{time.process_time() - cpu:.1f} s CPU, "
         f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB"
     )
-    print("edges", fit.state_to_state.mean(), fit.action_to_state.mean())
+    print("edges", fit.model.state_to_state.mean(), fit.model.action_to_state.mean())
     data = EpisodeSet.from_episodes(episodes)
     fit = fit_dynamics(data, rng=np.random.default_rng(0))
-    print("edges without copies", fit.state_to_state.mean(), fit.action_to_state.mean())
+    print("edges without copies", fit.model.state_to_state.mean(), fit.model.action_to_state.mean())
     print("R2", np.round(fit.model.metrics["held_out_r2"], 3))
     print("R2 of change", np.round(fit.model.metrics["held_out_r2_of_change"], 3))
     print("terms per state", np.bincount(fit.model.terms[:, 0]))
-    print(compare_masks(data, fit.state_to_state, fit.action_to_state))
+    print(compare_masks(data, fit.model.state_to_state, fit.model.action_to_state))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def name(world: FactoredWorld, column: int) -> str:
 
 def show_errors(world: FactoredWorld, fit: DynamicsFit) -> None:
     true = np.concatenate([world.masks["state_to_state"], world.masks["action_to_state"]])
-    found = np.concatenate([fit.state_to_state, fit.action_to_state])
+    found = np.concatenate([fit.model.state_to_state, fit.model.action_to_state])
     score = np.concatenate([fit.state_score, fit.action_score])
     for column, state in np.argwhere(true != found):
         kind = "missed" if true[column, state] else "false "
@@ -100,10 +100,10 @@ def main() -> None:
             seconds = time.process_time() - start
             reward = world.masks["state_to_reward"]
             row = (
-                f1(fit.state_to_state, world.masks["state_to_state"]),
-                f1(fit.action_to_state, world.masks["action_to_state"]),
+                f1(fit.model.state_to_state, world.masks["state_to_state"]),
+                f1(fit.model.action_to_state, world.masks["action_to_state"]),
                 f1(
-                    compact_closure(reward, fit.state_to_state),
+                    compact_closure(reward, fit.model.state_to_state),
                     compact_closure(reward, world.masks["state_to_state"]),
                 ),
                 seconds,

@@ -115,7 +115,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {device}")
     world = FactoredWorld(WorldSettings(graph_seed=0))
     rollout = world.rollout(np.random.default_rng(1000), 500)
-    problem = NetworkData.from_episodes(as_episodes(rollout), discount=1.0, device=device)
+    problem = NetworkData.from_episodes(as_episodes(rollout), PairNetSettings(device=device))
     failed = False
     for members in (1, 5):
         eager, captured = (make_updates(problem, members, capture) for capture in (False, True))

@@ -13,14 +13,13 @@ price.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import GRID, Effect, InputBasis
@@ -40,9 +39,8 @@ from grd_offline.additive.search import (
 )
 from grd_offline.additive.settings import ClosedFormSettings
 from grd_offline.core.episodes import EpisodeSet
+from grd_offline.core.observer import Progress
 from grd_offline.core.typing import Array, BoolArray, IntArray
-
-Progress = Callable[[str, float], None]
 
 _JOINT = {3: (24, 3, 0, -np.inf), 4: (14, 2, 300, 0.2)}
 """For effects of three and of four inputs: the largest number of inputs to search, the features per
@@ -70,13 +68,9 @@ class EffectChooser:
         settings: ClosedFormSettings,
         rng: np.random.Generator,
         progress: Progress,
-        only: Collection[int] | None = None,
-        combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
+        **more: Any,
     ) -> None:
-        """If `only` is given, only these columns of [states, actions, terminated] are inputs.
-
-        `combine` is that of `ColumnSource`.
-        """
+        """`more` are further arguments of `ColumnSource`."""
         self.settings, self.progress = settings, progress
         progress("sample of the steps", 0.0)
         self.data = ColumnSource(
@@ -87,8 +81,7 @@ class EffectChooser:
             sizes=(max(settings.basis, settings.final_basis), settings.rough_basis),
             reach=settings.reach,
             rng=rng,
-            only=only,
-            combine=combine,
+            **more,
         )
         ended = self.data.terminated
         kept = frozenset() if ended is None else frozenset({(ended,)})
@@ -388,10 +381,8 @@ class _Thresholds:
         blocks = _read_blocks(self.data, self.inputs) if self._blocks is None else self._blocks
         places = {self.inputs.index(i): cuts[i] for i in group}
         sums = np.concatenate([block.sum_above(places) for block in blocks])
-        equations = self.data.equations
-        free, _ = equations.remove_constant(sums * equations.scale[:, None])
-        size = np.sqrt(np.maximum((free**2).mean(0), 1e-300))
-        return np.asarray(free / size, np.float64), size > 1e-9
+        columns, sizes = self.data.normalise(sums)
+        return columns, sizes > 1e-9
 
 
 @dataclass(frozen=True)
@@ -435,12 +426,9 @@ def _read_blocks(data: ColumnSource, inputs: Effect) -> Iterator[_Block]:
 
 
 def _join_rows(rows: Sequence[tuple[Array, Array]]) -> _Block:
-    values = np.concatenate([values for values, _ in rows])
-    return _Block(
-        np.repeat(np.arange(len(rows)), [len(weights) for _, weights in rows]),
-        np.ascontiguousarray(values.T),
-        np.concatenate([weights for _, weights in rows]),
-    )
+    values, weights = zip(*rows, strict=True)
+    row = np.repeat(np.arange(len(rows)), [len(one) for one in weights])
+    return _Block(row, np.ascontiguousarray(np.concatenate(values).T), np.concatenate(weights))
 
 
 def _list_inputs(data: ColumnSource, chosen: Selection) -> Effect:

@@ -38,9 +38,9 @@ One-hot actions are one input: all of them are parents of a state, or none.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -52,6 +52,7 @@ from numpy.typing import ArrayLike, NDArray
 from grd_offline.core.episodes import EpisodeSet, Matrix
 from grd_offline.core.errors import DataError
 from grd_offline.core.interpolation import interpolate, locate_between_nodes
+from grd_offline.core.observer import NOBODY, Progress
 from grd_offline.core.settings import Settings, setting
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import Array, BoolArray, IntArray
@@ -89,22 +90,19 @@ def draw_transitions(episodes: EpisodeSet, limit: int, rng: np.random.Generator)
     if len(episodes) > _MAX_EPISODES:
         episodes = episodes[np.sort(rng.choice(len(episodes), _MAX_EPISODES, replace=False))]
     share = min(1.0, limit / max(1, episodes.total_steps))
-    inputs, targets, origins = [], [], []
+    parts = []
     for index, episode in enumerate(episodes):
         available = len(episode.observations) - 1
         count = min(available, int(available * share + rng.random())) if share < 1 else available
         rows = np.sort(rng.choice(available, count, replace=False))
-        inputs.append(np.hstack([episode.observations[rows], episode.actions[rows]]))
-        targets.append(episode.observations[rows + 1])
-        origins.append(np.full(count, index, np.int64))
-    order = rng.permutation(sum(map(len, targets)))
+        before = np.hstack([episode.observations[rows], episode.actions[rows]])
+        parts.append((before, episode.observations[rows + 1], np.full(count, index, np.int64)))
+    inputs, targets, origins = map(np.concatenate, zip(*parts, strict=True))
+    order = rng.permutation(len(targets))
     if not len(order):
         raise DataError("no transitions: every episode holds a single observation")
-    return Transitions(
-        np.concatenate(inputs)[order].astype(np.float64),
-        np.concatenate(targets)[order].astype(np.float64),
-        np.concatenate(origins)[order],
-    )
+    every = Transitions(inputs.astype(np.float64), targets.astype(np.float64), origins)
+    return every.take(order)
 
 
 def split_transitions(
@@ -507,13 +505,10 @@ class DynamicsModel:
 
     def predict_standard(self, inputs: Array) -> Array:
         """(N, state): the regression, in standardised units of the change from the centre."""
-        result = np.zeros((len(inputs), self.state_size))
         size, _, count = self.table.feature_values.shape
         chunk = max(16, _CHUNK_ENTRIES // (1 + size * (1 + count)))
-        for start in range(0, len(inputs), chunk):
-            rows = slice(start, start + chunk)
-            result[rows] = self._predict_chunk(inputs[rows])
-        return result
+        starts = range(0, max(1, len(inputs)), chunk)
+        return np.concatenate([self._predict_chunk(inputs[s : s + chunk]) for s in starts])
 
     def _predict_chunk(self, inputs: Array) -> Array:
         # The constant, the standardised inputs, the features; zeros for those that no term has.
@@ -521,7 +516,7 @@ class DynamicsModel:
         regressors = np.zeros((1 + size + size * count, len(inputs)))
         regressors[0] = 1.0
         regressors[1 : 1 + size] = self.table.standardise(inputs).T
-        for column in self._used_columns:
+        for column in self._curved_columns:
             start = 1 + size + column * count
             regressors[start : start + count] = self.table.evaluate(inputs, int(column), count)
         result = np.zeros((len(inputs), self.state_size))
@@ -536,13 +531,11 @@ class DynamicsModel:
         return result
 
     @cached_property
-    def _used_columns(self) -> IntArray:
-        """Inputs that some term refers to."""
-        inputs, count = len(self.table.feature_counts), self.table.feature_values.shape[2]
-        regressors = np.unique(self.terms[:, 1:])
-        curves = (regressors[regressors > inputs] - 1 - inputs) // count
-        values = regressors[(regressors > 0) & (regressors <= inputs)] - 1
-        return np.unique(np.concatenate([curves, values])).astype(np.int64)
+    def _curved_columns(self) -> IntArray:
+        """Inputs of which some term has a curve."""
+        inputs, _, count = self.table.feature_values.shape
+        regressors = self.terms[:, 1:]
+        return np.unique((regressors[regressors > inputs] - 1 - inputs) // count)
 
     def _restore(self, inputs: Array, standard: Array) -> Array:
         """Standardised predictions in the units of the observations."""
@@ -593,16 +586,11 @@ def _read_model(folder: Path) -> DynamicsModel:
     )
 
 
-Progress = Callable[[str, float], None]
 _REGRESSION_WORK = 4e10  # multiplications of a regression, which bound its rows
 _PAIR_ROWS = 8_000  # transitions on which pairs are compared
 _COMPARED_TRANSITIONS = 20_000  # what each of two sets of masks is fitted to for their comparison
 _RESIDUAL_ROWS = 4_000  # transitions whose residuals give the mixture
 _MAX_DESIGN = 20_000_000  # entries of all features: 160 MB
-
-
-def ignore_progress(stage: str, fraction: float) -> None:
-    """The progress callback that does nothing."""
 
 
 def fit_dynamics_model(
@@ -611,7 +599,7 @@ def fit_dynamics_model(
     action_to_state: ArrayLike,
     settings: DynamicsModelSettings | None = None,
     rng: np.random.Generator | None = None,
-    progress: Progress = ignore_progress,
+    progress: Progress = NOBODY.on_progress,
 ) -> DynamicsModel:
     """Fit the dynamics within masks, wherever they come from; ones for no masks at all."""
     settings = settings or DynamicsModelSettings()
@@ -635,7 +623,7 @@ def compare_masks(
     state_to_state: ArrayLike,
     action_to_state: ArrayLike,
     rng: np.random.Generator | None = None,
-    progress: Progress = ignore_progress,
+    progress: Progress = NOBODY.on_progress,
 ) -> dict[str, float]:
     """Held-out log-likelihood per transition within the masks, and without any.
 
@@ -717,7 +705,6 @@ class _Regression:
         self.count = int(np.clip(len(transitions) // 50, 1, settings.features))
         rows = max(1_000, _MAX_DESIGN // (self.count * transitions.inputs.shape[1]))
         self.transitions = transitions = transitions.take(slice(0, rows))
-        self._curves: dict[int, Array] = {}
         self.pair_count = min(self.count, settings.pair_features)
         self.table = build_feature_table(transitions.inputs, self.count)
         targets = transitions.targets
@@ -727,6 +714,8 @@ class _Regression:
         self.target_center = np.where(self.persistent, 0.0, targets.mean(axis=0))
         constant = np.where(size > 0, size, 1.0)
         self.target_scale = np.where(self.varies, targets.std(axis=0), constant)
+        # (feature, row) of an input, worked out once.
+        self._evaluate = cache(partial(self.table.evaluate, transitions.inputs, count=self.count))
         # Next states that follow each other often have the same parents.
         self._prepare = lru_cache(maxsize=1)(self._prepare_mains)
 
@@ -739,8 +728,6 @@ class _Regression:
         target = self.transitions.targets[:, state] - self.target_center[state]
         target = target[: ridge.rows] / self.target_scale[state]
         weights, rows = ridge.solve(target), slice(0, _PAIR_ROWS)
-        if len(chosen) < 2 or not self.settings.max_pairs:
-            return terms, weights
         residual = target[rows] - weights @ ridge.design[:, rows]
         score, sizes = score_pairs(features, squares, residual)
         found, room = [terms], self.settings.max_columns - len(terms)
@@ -804,13 +791,6 @@ class _Regression:
             column, feature = divmod(int(index) - 1 - inputs, self.count)
         return np.asarray(self._evaluate(column)[feature, :rows])
 
-    def _evaluate(self, column: int) -> Array:
-        """(feature, row), worked out once."""
-        if column not in self._curves:
-            inputs = self.transitions.inputs
-            self._curves[column] = self.table.evaluate(inputs, column, self.count)
-        return self._curves[column]
-
 
 class Ridge:
     """A regression on rows of `design`, the first of which, a constant, goes free."""
@@ -855,11 +835,9 @@ def _with_residuals(
     # What the fit has seen it predicts too well.
     growth = np.sqrt((out**2).mean(axis=0) / np.maximum((residuals**2).mean(axis=0), 1e-30))
     growth = np.clip(growth, 1.0, 10.0)
-    simple = np.zeros((bare.state_size, COMPONENTS))
-    simple[:, 0] = 1.0
     std = np.maximum(np.sqrt((residuals**2).mean(axis=0)) * growth, floor)
-    plain = simple, np.zeros_like(simple), np.repeat(std[:, None], COMPONENTS, axis=1)
-    mixed = tuple(part.copy() for part in plain)
+    stds = np.repeat(std[:, None], COMPONENTS, axis=1)
+    plain = np.stack([bare.mixture_weights, bare.mixture_means, stds])
     # Clearly not Gaussian, by skewness and kurtosis.
     centred = residuals - residuals.mean(axis=0)
     centred = centred / np.maximum(centred.std(axis=0), 1e-30)
@@ -867,13 +845,11 @@ def _with_residuals(
     spread = np.sqrt(6 / len(residuals))
     is_odd = (np.abs(skewness) > 4 * spread) | (np.abs(kurtosis) > 8 * spread)
     odd = np.flatnonzero(is_odd & ~bare.persistent)
-    found = _fit_mixture(residuals[:, odd] * growth[odd], floor[odd])
-    for part, new in zip(mixed, found, strict=True):
-        part[odd] = new
+    mixed = plain.copy()
+    mixed[:, odd] = _fit_mixture(residuals[:, odd] * growth[odd], floor[odd])
     gain = mixture_log_density(out, *mixed).mean(axis=0)
     gain -= mixture_log_density(out, *plain).mean(axis=0)
-    better = (gain > 0.002)[:, None]
-    weights, means, stds = (np.where(better, m, p) for m, p in zip(mixed, plain, strict=True))
+    weights, means, stds = np.where((gain > 0.002)[:, None], mixed, plain)
     model = replace(bare, mixture_weights=weights, mixture_means=means, mixture_stds=stds)
     return replace(model, metrics=_measure(model, training, held_out))
 
@@ -938,10 +914,9 @@ class Design:
         self.total = float(self.target @ self.target)
         self.products = np.zeros((0, problem.rows))
         self.index, self.owners = np.zeros(0, np.int64), np.zeros((2, 0), np.int64)
-        self.gram = np.zeros((0, 0))
-        self.moments = np.zeros(0)
-        groups = len(problem.groups)
-        self.paired = np.zeros((groups, groups), np.bool_)
+        self.gram, self.moments = np.zeros((0, 0)), np.zeros(0)
+        # No group makes a pair with itself.
+        self.paired = np.eye(problem.groups, dtype=np.bool_)
 
     def add_mains(self, groups: list[int]) -> None:
         """Add main effects, of fewer features where inputs are many."""
@@ -982,20 +957,13 @@ class Design:
         self.gram = np.block([[self.gram, cross], [cross.T, inner]])
         self.moments = np.concatenate([self.moments, rows @ self.target])
 
-    def _keep(self, kept: BoolArray) -> None:
-        self.index, self.owners = self.index[kept], self.owners[:, kept]
-        self.gram, self.moments = self.gram[np.ix_(kept, kept)], self.moments[kept]
-
     def residual(self, rows: int) -> Array:
         """(row,): what the regressors leave of the first rows."""
-        residual: Array = self.target[:rows].copy()
-        if len(self.index):
-            weights = np.linalg.solve(self.gram, self.moments)
-            is_main = self.index >= 0
-            residual -= weights[is_main] @ self.problem.features[:, :rows][self.index[is_main]]
-            products = self.products[:, :rows][-1 - self.index[~is_main]]
-            residual -= weights[~is_main] @ products
-        return residual
+        weights, is_main = np.linalg.solve(self.gram, self.moments), self.index >= 0
+        mains = self.problem.features[:, :rows][self.index[is_main]]
+        products = self.products[:, :rows][-1 - self.index[~is_main]]
+        residual = self.target[:rows] - weights[is_main] @ mains
+        return np.asarray(residual - weights[~is_main] @ products)
 
     def missed_mains(self) -> list[int]:
         """Groups left out whose main effect shows now that pairs have lowered the noise."""
@@ -1013,15 +981,12 @@ class Design:
         problem = self.problem
         rows = problem.screen.shape[2]
         residual = self.residual(rows)
-        slopes = np.zeros(len(problem.features))
-        basic = problem.rank < problem.count
+        if not len(problem.features):
+            return np.zeros(problem.groups)
         found = problem.screen.reshape(-1, rows) @ residual.astype(np.float32)
-        slopes[basic] = found.reshape(problem.screen.shape[:2])[
-            problem.column[basic], problem.rank[basic]
-        ]
-        if not len(slopes):
-            return np.zeros(len(problem.groups))
-        part = np.where(problem.block_valid, slopes[problem.blocks], 0.0)
+        slopes = found.reshape(problem.screen.shape[:2])
+        slopes = slopes[problem.column[problem.blocks], problem.rank[problem.blocks]]
+        part = np.where(problem.block_valid, slopes, 0.0).astype(np.float64)
         inner = problem.inner * (rows / problem.rows)
         gains = (part * np.linalg.solve(inner, part[:, :, None])[:, :, 0]).sum(axis=1)
         rss = max(float(residual @ residual), self.floor * rows / problem.rows)
@@ -1057,11 +1022,13 @@ class Design:
             worst = int(spare.argmin())
             if spare[worst] >= 0:
                 break
-            self._keep(~removals[worst])
+            kept = ~removals[worst]
+            self.index, self.owners = self.index[kept], self.owners[:, kept]
+            self.gram, self.moments = self.gram[np.ix_(kept, kept)], self.moments[kept]
 
     def kept(self) -> BoolArray:
         """(group,): whether each group takes part."""
-        kept = np.zeros(len(self.problem.groups), np.bool_)
+        kept = np.zeros(self.problem.groups, np.bool_)
         kept[self.owners[self.owners >= 0]] = True
         return kept
 
@@ -1069,9 +1036,8 @@ class Design:
         """(group,): nats per transition lost without the group, or gained by adding it."""
         strengths = self._outside_gains()
         groups = np.flatnonzero(self.kept())
-        if len(groups):
-            rises, rss = self._rises([self._involving(int(group)) for group in groups])
-            strengths[groups] = 0.5 * np.log1p(rises / rss)
+        rises, rss = self._rises([self._involving(int(group)) for group in groups])
+        strengths[groups] = 0.5 * np.log1p(rises / rss)
         return strengths
 
 
@@ -1110,29 +1076,23 @@ class DynamicsSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class DynamicsFit:
-    """The graph of the dynamics, how strong each edge is, and a model fitted within the graph."""
+    """A model fitted within the graph that was found, and how strong each edge is."""
 
-    state_to_state: IntArray
-    """(state, state), 0 and 1: row = cause, column = effect."""
-    action_to_state: IntArray
-    """(action, state), 0 and 1."""
+    model: DynamicsModel
     state_score: Array
     """(state, state): log-likelihood per transition, in nats, that is lost without the edge."""
     action_score: Array
     """(action, state), likewise; for an edge that is not there, what it would add on its own."""
-    model: DynamicsModel
 
 
 def fit_dynamics(
     episodes: EpisodeSet,
     settings: DynamicsSettings | None = None,
     rng: np.random.Generator | None = None,
-    progress: Progress = ignore_progress,
-    model_settings: DynamicsModelSettings | None = None,
+    progress: Progress = NOBODY.on_progress,
 ) -> DynamicsFit:
     """Find the parents of each next state, and fit a model of the dynamics to them alone."""
-    settings = settings or DynamicsSettings()
-    model_settings = model_settings or DynamicsModelSettings()
+    settings, model_settings = settings or DynamicsSettings(), DynamicsModelSettings()
     rng = rng if rng is not None else np.random.default_rng(0)
     limit = max(settings.transitions, model_settings.max_transitions)
     transitions = draw_transitions(episodes, limit, rng)
@@ -1140,7 +1100,7 @@ def fit_dynamics(
     states, inputs = episodes.state_size, episodes.state_size + episodes.action_size
     # Columns are chosen each on its own, one-hot actions all at once.
     alone = states if episodes.discrete_actions and inputs > states else inputs - 1
-    problem = ParentSearch(transitions, np.split(np.arange(inputs), range(1, alone + 1)), settings)
+    problem = ParentSearch(transitions, np.minimum(np.arange(inputs), alone), settings)
     scores = np.zeros((inputs, states))
     masks = np.zeros(scores.shape, np.bool_)
     for state in range(states):
@@ -1150,9 +1110,7 @@ def fit_dynamics(
         progress("finding the causal graph", (state + 1) / states)
     some = transitions.take(slice(0, model_settings.max_transitions))
     model = fit_to_transitions(some, masks, episodes, model_settings, rng, progress)
-    return DynamicsFit(
-        model.state_to_state, model.action_to_state, scores[:states], scores[states:], model
-    )
+    return DynamicsFit(model, scores[:states], scores[states:])
 
 
 class ParentSearch:
@@ -1163,13 +1121,15 @@ class ParentSearch:
     """
 
     def __init__(
-        self, transitions: Transitions, groups: list[IntArray], settings: DynamicsSettings
+        self, transitions: Transitions, group_of: IntArray, settings: DynamicsSettings
     ) -> None:
+        """`group_of` (input,) is the number of the group that each input belongs to."""
         inputs = transitions.inputs.shape[1]
         rows = min(len(transitions), settings.transitions)
         rows = min(rows, max(1_000, _MAX_ENTRIES // max(1, inputs * settings.rich_features)))
         sample = transitions.take(slice(0, rows))
-        self.rows, self.groups, self.settings = rows, groups, settings
+        self.rows, self.settings = rows, settings
+        self.group_of, self.groups = group_of, int(group_of.max()) + 1
         # Few transitions do not carry many features, and time not many inputs with many.
         most = min(settings.features, max(3, _MAX_BASIC // max(1, inputs)))
         self.count = int(np.clip(rows // 100, 1, most))
@@ -1196,15 +1156,12 @@ class ParentSearch:
     def _prepare_blocks(self) -> None:
         """Assign features to groups: (group, place) lists the basic features of each group, padded
         to equal length."""
-        self.group_of = np.zeros(len(self.counts), np.int64)
-        for group, members in enumerate(self.groups):
-            self.group_of[members] = group
         self.column = np.repeat(np.arange(len(self.counts)), self.counts)
         self.owner = self.group_of[self.column]
         self.rank = np.concatenate([np.zeros(0, np.int64), *map(np.arange, self.counts)])
         basic = np.flatnonzero(self.rank < self.count)
         basic = basic[np.argsort(self.owner[basic], kind="stable")]
-        self.sizes = np.bincount(self.owner[basic], minlength=len(self.groups))
+        self.sizes = np.bincount(self.owner[basic], minlength=self.groups)
         self.block_valid = np.arange(max(1, self.sizes.max())) < self.sizes[:, None]
         self.blocks = np.zeros(self.block_valid.shape, np.int64)
         self.blocks[self.block_valid] = basic
@@ -1240,9 +1197,6 @@ class ParentSearch:
             count -= 1
         self.pair_screen = np.ascontiguousarray(self.screen[:, :count])
         self.pair_squares = sum_squares(self.pair_screen)
-        same = self.group_of[:, None] == self.group_of[None, :]
-        constant = self.counts == 0
-        self.pair_refused = same | constant[:, None] | constant[None, :]
 
     def members(self, group: int, count: int) -> IntArray:
         """The first features of each of a group's inputs."""
@@ -1271,8 +1225,6 @@ class ParentSearch:
             gains = np.minimum(gains, rss - self.floor[state])
             value = -0.5 * self.rows * np.log1p(-np.maximum(gains, 0) / rss)
             value -= self.penalty(self.sizes)
-            value[self.sizes == 0] = -np.inf
-            value[chosen] = -np.inf
             best = int(value.argmax())
             if value[best] <= 0:
                 break
@@ -1314,13 +1266,12 @@ class ParentSearch:
         columns = np.arange(inputs)
         for turn in range(self.settings.max_pairs):
             score, sizes = score_pairs(features, squares, design.residual(rows))
-            refused = self.pair_refused | design.paired[self.group_of][:, self.group_of]
-            score = np.where(refused[np.ix_(columns, columns)], -np.inf, score)
+            groups = self.group_of[columns]
+            score = np.where(design.paired[np.ix_(groups, groups)], -np.inf, score)
             a, b = np.unravel_index(int(score.argmax()), score.shape)
             if not score[a, b] > 0:
                 break
-            first, second = self.group_of[columns[[a, b]]].tolist()
-            design.add_pair(first, second, int(sizes[a, b]))
+            design.add_pair(int(groups[a]), int(groups[b]), int(sizes[a, b]))
             if turn == 0 and inputs > _RESCREENED:
                 loudest = np.maximum(score.max(axis=0), score.max(axis=1))
                 columns = np.sort(np.argsort(loudest)[::-1][:_RESCREENED])

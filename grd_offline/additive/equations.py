@@ -15,7 +15,7 @@ Else b or c joins a where it makes the errors of the returns clearly more likely
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -143,23 +143,19 @@ class Equations:
         mirror = mirror + np.where(np.arange(len(mirror)) == 0, np.copysign(1.0, mirror[0]), 0.0)
         return np.asarray(mirror / np.linalg.norm(mirror))
 
-    def restore_rows(self, vector: Array, diagonal: Array, along: Array) -> tuple[Array, Array]:
-        """For K = H^T [0 0; 0 C^-1] H, compute K y and the diagonal, for all rows.
+    def find_errors(self, fit: Posterior) -> Array:
+        """(row,) the error of each row, left out in turn with the variances as they are.
 
-        Given C^-1 (H y) without the first row, the diagonal of C^-1, and C^-1 m without the first.
+        It is K y over the diagonal of K = H^T [0 0; 0 C^-1] H. The fit has C^-1 (H y) and the
+        diagonal of C^-1, both without the first row.
         """
         mirror = self.find_mirror()
-        full, inner = np.append(0.0, vector), np.append(0.0, diagonal)
-        seen, power = np.append(0.0, along), float(mirror[1:] @ along)
-        full = full - 2 * mirror * float(mirror @ full)
-        return full, inner - 4 * mirror * seen + 4 * mirror**2 * power
-
-    def find_errors(self, fit: Posterior) -> Array:
-        """(row,) the error of each row, left out in turn with the variances as they are."""
-        mirror = self.find_mirror()[1:, None]
-        along = np.asarray(fit.apply_inverse(mirror)[:, 0], np.float64)
-        residual, diagonal = self.restore_rows(fit.residual, fit.inverse_diagonal(), along)
-        return residual / np.maximum(diagonal, 1e-300)
+        along = np.asarray(fit.apply_inverse(mirror[1:, None])[:, 0], np.float64)
+        residual, inner = np.append(0.0, fit.residual), np.append(0.0, fit.inverse_diagonal())
+        residual = residual - 2 * mirror * float(mirror @ residual)
+        power = float(mirror[1:] @ along)
+        diagonal = inner - 4 * mirror * np.append(0.0, along) + 4 * mirror**2 * power
+        return np.asarray(residual / np.maximum(diagonal, 1e-300))
 
 
 def read_equations(segments: Iterator[Segment], columns: IntArray) -> tuple[Equations, Array]:
@@ -186,10 +182,8 @@ def sum_features(
     """For each effect, sum products of features over each segment: (row, size^order)."""
     chosen = sorted({i for effect in effects for i in effect})
     position = {i: k for k, i in enumerate(chosen)}
-    groups = {
-        order: [effect for effect in effects if len(effect) == order]
-        for order in sorted({len(effect) for effect in effects})
-    }
+    orders = sorted({len(effect) for effect in effects})
+    groups = {order: [effect for effect in effects if len(effect) == order] for order in orders}
     places = {k: np.array([[position[i] for i in e] for e in g]) for k, g in groups.items()}
     sums = {k: np.zeros((rows, len(g), size**k), kind) for k, g in groups.items()}
     lookup = Features(basis, chosen, size)
@@ -355,9 +349,14 @@ class ColumnSource:
         only: Collection[int] | None = None,
         combine: Callable[[NDArray[Any]], NDArray[Any]] = lambda sums: sums,
     ) -> None:
-        """`combine` makes the rows of the equations from those of all segments."""
+        """`combine` makes the rows of the equations from those of all segments.
+
+        If `only` is given, only these columns of [states, actions, terminated] are inputs.
+        """
         self.combine = combine
         self.episodes, self.state_at, self.discount = episodes, state_at, discount
+        self.ended = episodes.state_size + episodes.action_size
+        """The column that says whether the episode terminated; next states come after it."""
         self.still, self.jumps, _ = find_motion(episodes)
         steps = sample_steps(episodes, state_at, sample, rng, self.still)
         kinds = list(zip(sizes, (smooth_kernel, rough_kernel), strict=True))
@@ -410,10 +409,9 @@ class ColumnSource:
     def take_amounts(self, amounts: Array, precisions: Array) -> None:
         """Fit to these amounts, whose noise is known: its variance is 1 / precision."""
         root = np.sqrt(precisions)
-        self.weights = np.ones(len(amounts))
         self._raw = self._plain = Equations(amounts * root, self.totals * root, root)
         self.noise = NoiseKind()
-        self.reweight(self.weights)
+        self.reweight(np.ones(len(amounts)))
 
     def find_noise(self, errors: Array) -> NoiseKind:
         """The kind of noise that makes some errors of the scaled amounts likely."""
@@ -437,8 +435,7 @@ class ColumnSource:
     @property
     def terminated(self) -> int | None:
         """The input that says whether the episode terminated at this step, where that varies."""
-        width = self.episodes.state_size + self.episodes.action_size
-        places = np.flatnonzero(self.basis.columns[: self.inputs] == width)
+        places = np.flatnonzero(self.basis.columns[: self.inputs] == self.ended)
         return int(places[0]) if len(places) else None
 
     def find_joint(self, inputs: Sequence[int]) -> list[int]:
@@ -459,20 +456,18 @@ class ColumnSource:
 
     def segments(self) -> Iterator[Segment]:
         """All deliveries of all episodes. If they are few, the second pass keeps them."""
-        if self._segments is not None:
-            return iter(self._segments)
-        found = iterate_segments(self.episodes, self.state_at, self.discount, self.still)
-        is_small = self.episodes.total_steps * self.probe.shape[1] <= _SMALL
-        if not (is_small and 0 < self.segment_count <= _FEW_SEGMENTS):
-            return found
-        self._segments = list(found)
+        if self._segments is None:
+            found = iterate_segments(self.episodes, self.state_at, self.discount, self.still)
+            is_small = self.episodes.total_steps * self.probe.shape[1] <= _SMALL
+            if not (is_small and 0 < self.segment_count <= _FEW_SEGMENTS):
+                return found
+            self._segments = list(found)
         return iter(self._segments)
 
     def column(self, index: int) -> int:
         """The column of an input. A part of the next state has the column of the state."""
         column = int(self.basis.columns[index])
-        width = self.episodes.state_size + self.episodes.action_size + 1
-        return column - width if column >= width else column
+        return column - self.ended - 1 if column > self.ended else column
 
     def tie_actions(self, tied: bool) -> None:
         """Let the main effects of all actions share one variance, or give each its own.
@@ -494,7 +489,7 @@ class ColumnSource:
         tell them apart. As one effect with one variance they share evenly what data leave open:
         the mean of both is the trapezoid rule, right where the reward is an average over the step.
         """
-        width = self.episodes.state_size + self.episodes.action_size + 1
+        width = self.ended + 1
         place = {(int(c), i >= self.inputs): i for i, c in enumerate(self.basis.columns)}
         pairs = ((i, place.get((column + width, rough))) for (column, rough), i in place.items())
         return {i: (twin,) for i, twin in pairs if twin is not None}
@@ -519,14 +514,21 @@ class ColumnSource:
         followers = {mate for mates in self._mates.values() for mate in mates}
         effects = [e for e in effects if len(e) > 1 or e[0] not in followers]
         whole = {e: self.expand_effect(e) for e in effects}
-        bank = self._build([part for parts in whole.values() for part in parts], size, plain)
+        every = [part for parts in whole.values() for part in parts]
+        bank = self._scale(every, self._sum(every, size), size, plain)
         for effect, parts in whole.items():
             if len(parts) > 1:
                 bank.merge(effect, parts)
         return bank
 
-    def _build(self, effects: Sequence[Effect], size: int, plain: bool) -> EffectBank:
-        sums = self._sum(effects, size)
+    def _scale(
+        self,
+        effects: Sequence[Effect],
+        sums: Mapping[Effect, NDArray[np.floating]],
+        size: int,
+        plain: bool = False,
+    ) -> EffectBank:
+        """The sums of each effect as its columns, see `build_bank`."""
         scales = self.measure_scales(effects, size)
         bank = EffectBank({}, self.target)
         for effect, scale in zip(effects, scales.tolist(), strict=True):
@@ -562,18 +564,20 @@ class ColumnSource:
 
         This is what a term h(s') - h(s) of the reward adds to a return.
         """
-        bank = EffectBank({}, self.target)
         states = [i for i in range(self.inputs) if self.basis.columns[i] < self.episodes.state_size]
         if not states:
-            return bank
+            return EffectBank({}, self.target)
         rows, basis = self.segment_count, self.basis
         every = self.combine(difference_features(self.segments(), rows, basis, states, size))
-        scales = self.measure_scales([(i,) for i in states], size)
-        for place, i in enumerate(states):
-            block = every[:, place] * (self.equations.scale * scales[place])[:, None]
-            free, average = self.equations.remove_constant(block)
-            bank[i,] = Block(free, average, float(scales[place]), size)
-        return bank
+        effects: list[Effect] = [(i,) for i in states]
+        sums = dict(zip(effects, np.moveaxis(every, 1, 0), strict=True))
+        return self._scale(effects, sums, size)
+
+    def normalise(self, sums: Array) -> tuple[Array, Array]:
+        """(row, column) sums free of a constant reward and of size 1, and the sizes they had."""
+        free, _ = self.equations.remove_constant(sums * self.equations.scale[:, None])
+        sizes = np.sqrt(np.maximum((np.asarray(free, np.float64) ** 2).mean(0), 1e-300))
+        return np.asarray(free / sizes, np.float64), sizes
 
     def measure_scales(self, effects: Sequence[Effect], size: int) -> Array:
         """(effect,) 1 / root of the mean squared norm of its products of features."""

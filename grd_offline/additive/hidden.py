@@ -53,7 +53,7 @@ about those of the next step, as in a table whose rows are drawn anew, every eff
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ from numpy.typing import NDArray
 from grd_offline.additive.bars import BARS
 from grd_offline.additive.basis import Effect, multiply_features
 from grd_offline.additive.equations import ColumnSource
-from grd_offline.additive.moments import BOTH, END, START, spread_about
+from grd_offline.additive.moments import BOTH, END, START, Evidence, spread_about
 from grd_offline.additive.search import (
     SMALLEST_VARIANCE,
     EffectBank,
@@ -78,7 +78,7 @@ _DENSITY = np.minimum(1.0, _SHARES**-3) / np.minimum(1.0, _SHARES**-3).sum()
 
 
 def measure_hidden(
-    data: ColumnSource, last: Selection, bank: EffectBank, evidence: Mapping[str, float]
+    data: ColumnSource, last: Selection, bank: EffectBank, evidence: Evidence
 ) -> dict[str, Array]:
     """Variance of each part at sampled steps, `data.transitions`, in the units of the data."""
     if not last.effects:
@@ -95,7 +95,8 @@ def measure_hidden(
     hidden["effects left out"] = _measure_group(last.fit, known, extra, features, largest)
     if data.state_at != BOTH:
         extra = data.build_potentials(size)
-        features = _compute_differences(data, extra)
+        now, later = (data.take(data.transitions, moment) for moment in (START, END))
+        features = compute_features(data, extra, list(extra), later, before=now)
         hidden["potentials"] = _measure_group(last.fit, known, extra, features, largest)
     return {name: part * data.unit**2 for name, part in hidden.items()}
 
@@ -128,26 +129,26 @@ def find_even(data: ColumnSource, counts: Array | None = None) -> list[int]:
 
 
 def compute_features(
-    data: ColumnSource, bank: EffectBank, effects: Sequence[Effect], inputs: Array
+    data: ColumnSource,
+    bank: EffectBank,
+    effects: Sequence[Effect],
+    inputs: Array,
+    before: Array | None = None,
 ) -> Array:
-    """(step, weight) centred features of some blocks, as the weights of a fit belong to them."""
+    """(step, weight) centred features of some blocks, as the weights of a fit belong to them.
+
+    Those of potentials are features at these inputs less those at the inputs `before`.
+    """
     blocks = [np.zeros((len(inputs), 0))]
     for effect in effects:
         _, average, scale, size = bank[effect]
-        found = (data.basis.evaluate(inputs, one, size) for one in data.expand_effect(effect))
-        parts = [multiply_features(np.moveaxis(one, 1, 0)) for one in found]
+        parts = []
+        for one in data.expand_effect(effect):
+            features = data.basis.evaluate(inputs, one, size)
+            if before is not None:
+                features = features - data.basis.evaluate(before, one, size)
+            parts.append(multiply_features(np.moveaxis(features, 1, 0)))
         blocks.append(np.hstack(parts) * scale - average)
-    return np.concatenate(blocks, 1)
-
-
-def _compute_differences(data: ColumnSource, bank: EffectBank) -> Array:
-    """(step, weight) the same of potentials: features of s' less those of s."""
-    now, later = (data.take(data.transitions, moment) for moment in (START, END))
-    blocks = [np.zeros((len(now), 0))]
-    for effect in bank:
-        _, average, scale, size = bank[effect]
-        change = data.basis.evaluate(later, effect, size) - data.basis.evaluate(now, effect, size)
-        blocks.append(change[:, 0] * scale - average)
     return np.concatenate(blocks, 1)
 
 
@@ -207,12 +208,7 @@ def _step_variances(fit: Posterior, features: Array) -> Array:
 
 
 def spread_moments(
-    data: ColumnSource,
-    last: Selection,
-    bank: EffectBank,
-    evidence: Mapping[str, float],
-    *,
-    firmly: bool,
+    data: ColumnSource, last: Selection, bank: EffectBank, evidence: Evidence, *, firmly: bool
 ) -> Array:
     """(step,) the squared change of the reward from s to s', times the spread of the moment."""
     if not evidence:
@@ -306,15 +302,14 @@ def measure_history(data: ColumnSource, last: Selection, bank: EffectBank) -> di
         return {}
     own, sums, sizes = _sum_parts(data, last, bank)
     price = BARS.late_gain + math.log(len(_CANDIDATES) * len(last.effects))
-    states, both = data.episodes.state_size, data.episodes.state_size + data.episodes.action_size
 
     def have_between(first: int, stop: int) -> BoolArray:
         """(effect,) whether any of these columns of states and actions is among its inputs."""
         return np.array([any(first <= data.column(i) < stop for i in e) for e in last.effects])
 
-    offered = have_between(states, both)
+    offered = have_between(data.episodes.state_size, data.ended)
     if not offered.all() and _correlate_neighbours(data, last) < BARS.little_correlation:
-        offered = have_between(0, both)
+        offered = have_between(0, data.ended)
     found = {}
     for kind in (EARLIER, LATER, TIME):
         mine, chosen = np.array([one == kind for one, _ in _CANDIDATES]), offered | (kind == TIME)
@@ -392,8 +387,8 @@ def _measure(
     that exceeds a price. `tried` (row, decay and effect), `sizes` (decay, effect)."""
     if not own.size:
         return 0.0, 0.0
-    gained = np.maximum(measure_gains(fit, _free_columns(data, own)[0][:, :, None])[0], 0.0)
-    free, norms = _free_columns(data, tried)
+    gained = np.maximum(measure_gains(fit, data.normalise(own)[0][:, :, None])[0], 0.0)
+    free, norms = data.normalise(tried)
     gains, variances = measure_gains(fit, free[:, :, None])
     gains = gains - np.tile(gained, len(sizes))
     best = int(gains.argmax())
@@ -404,10 +399,3 @@ def _measure(
     spread = variances[best]
     weight = spread * float(column @ fit.residual) / (1 + spread * seen)
     return float(gains[best]), float((weight / norms[best]) ** 2 * sizes.ravel()[best])
-
-
-def _free_columns(data: ColumnSource, sums: Array) -> tuple[Array, Array]:
-    """(row, effect) sums without what a constant reward explains, of size 1, and their sizes."""
-    columns, _ = data.equations.remove_constant(sums * data.equations.scale[:, None])
-    norms = np.sqrt(np.maximum((np.asarray(columns, np.float64) ** 2).mean(0), 1e-300))
-    return np.asarray(columns / norms, np.float64), norms

@@ -105,10 +105,12 @@ class LabelBank(EffectBank):
         start: Start,
         rules: SearchRules | None = None,
         *,
-        free: bool = True,
         iterations: int | None = None,
     ) -> LabelSelection:
-        """Maximise the evidence of these effects; the noise has no meaning for labels."""
+        """Maximise the evidence of these effects; the noise has no meaning for labels.
+
+        The fit takes as many steps as it needs; with 0 `iterations` the variances stay.
+        """
         blocks = [np.asarray(self[effect].columns, np.float64) for effect in effects]
         sizes = [block.shape[1] for block in blocks]
         rows = len(self.target)
@@ -129,7 +131,7 @@ class LabelBank(EffectBank):
             if abs(evidence - last) < BARS.label_close and part == 1:
                 break
             last = evidence
-            if step and free and len(variances):
+            if step and iterations != 0 and len(variances):
                 variances = _move_variances(fit, variances, powers)
         parts = np.split(weights, np.cumsum(sizes)[:-1]) if sizes else []
         self._latest.update(zip(effects, parts, strict=True))

@@ -37,18 +37,16 @@ from collections.abc import Mapping
 START, MIDPOINT, END, BOTH, AUTO = "start", "midpoint", "end", "both", "auto"
 BEFORE = "before"
 CHOICES = (AUTO, START, MIDPOINT, END)
+Evidence = Mapping[str, float]
+"""Log evidence of each moment."""
 POSITIONS = {BEFORE: -1.0, START: 0.0, MIDPOINT: 0.5, END: 1.0}
 """Time within the transition, whose length is 1."""
 NEAR = 20.0
 """Moments whose evidence is so near to the best are searched anew before one is chosen."""
 ADVANTAGE = {MIDPOINT: 6.0, START: 2.0, END: 0.0}
 """Log evidence that each moment is given beforehand: the midpoint first, then R(s, a)."""
-_OPEN = {
-    BEFORE: math.log(0.05),
-    START: math.log(0.25),
-    MIDPOINT: math.log(0.5),
-    END: math.log(0.25),
-}
+_CHANCES = {BEFORE: 0.05, START: 0.25, MIDPOINT: 0.5, END: 0.25}
+_OPEN = {moment: math.log(chance) for moment, chance in _CHANCES.items()}
 _FIRM = {**ADVANTAGE, BEFORE: 0.0}
 
 
@@ -57,16 +55,14 @@ def _find_prior(firmly: bool, jumps: bool) -> dict[str, float]:
     return {**prior, START: prior[MIDPOINT], MIDPOINT: prior[START]} if jumps else prior
 
 
-def prefer(evidence: Mapping[str, float], *, firmly: bool = True, jumps: bool = False) -> str:
+def prefer(evidence: Evidence, *, firmly: bool = True, jumps: bool = False) -> str:
     """The moment that a reward is taken at, given the evidence of each; see `weigh`."""
     prior = _find_prior(firmly, jumps)
     known = [moment for moment in evidence if moment in ADVANTAGE]
     return max(known, key=lambda moment: evidence[moment] + prior[moment])
 
 
-def weigh(
-    evidence: Mapping[str, float], *, firmly: bool = False, jumps: bool = False
-) -> dict[str, float]:
+def weigh(evidence: Evidence, *, firmly: bool = False, jumps: bool = False) -> dict[str, float]:
     """Posterior probability of each moment; `firmly` with the prior by which one is chosen.
 
     `jumps` says that rows are independent of each other, see `motion`.
@@ -80,7 +76,7 @@ def weigh(
 
 
 def spread_about(
-    chosen: str, evidence: Mapping[str, float], *, firmly: bool = False, jumps: bool = False
+    chosen: str, evidence: Evidence, *, firmly: bool = False, jumps: bool = False
 ) -> float:
     """Mean squared distance in time of the true moment from the chosen one; see `weigh`."""
     gaps = {moment: POSITIONS[moment] - POSITIONS[chosen] for moment in evidence}

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from grd_offline.additive.settings import ClosedFormSettings
 
 SMALLEST_VARIANCE = 1e-10  # an effect of less counts as absent
+_ARRIVED = 1e-3  # change of the log evidence at which a fit has arrived
 _LARGEST_STACK = 80_000_000  # entries of all kernels of a dual fit that may be held at once
 
 
@@ -78,12 +79,17 @@ class Posterior:
     """Primal: (column, column) (I + D^1/2 Z^T Z D^1/2 / s)^-1. Dual: (row, row) C^-1."""
     primal: bool
 
+    @property
+    def spread(self) -> Array:
+        """(column,) the prior variance of each weight."""
+        return np.repeat(self.variances, self.sizes)
+
     def apply_inverse(self, columns: NDArray[np.floating]) -> NDArray[np.floating]:
         """C^-1 times some columns, in their precision."""
         kind = columns.dtype
         if not self.primal:
             return np.asarray(self.inner.astype(kind, copy=False) @ columns, kind)
-        scaled = self.columns * np.sqrt(np.repeat(self.variances, self.sizes))
+        scaled = self.columns * np.sqrt(self.spread)
         left = (scaled @ self.inner / self.noise).astype(kind, copy=False)
         explained = left @ (scaled.astype(kind, copy=False).T @ columns)
         return np.asarray((columns - explained) / kind.type(self.noise))
@@ -92,13 +98,13 @@ class Posterior:
         """(row,) the diagonal of C^-1."""
         if not self.primal:
             return np.diag(self.inner).copy()
-        scaled = self.columns * np.sqrt(np.repeat(self.variances, self.sizes))
+        scaled = self.columns * np.sqrt(self.spread)
         explained = ((scaled @ self.inner) * scaled).sum(1)
         return np.asarray((1 - explained / self.noise) / self.noise)
 
     def apply_covariance(self, vectors: Array) -> Array:
         """The posterior covariance of the weights, D - D Z^T C^-1 Z D, times some vectors."""
-        spread = np.repeat(self.variances, self.sizes)[:, None]
+        spread = self.spread[:, None]
         if self.primal:
             # Without the difference, which would lose all digits where the noise is small.
             root = np.sqrt(spread)
@@ -118,12 +124,11 @@ class Posterior:
         """(column,) the diagonal of Z^T C^-1 Z."""
         if not self.primal:
             return np.asarray((self.columns * self.apply_inverse(self.columns)).sum(0))
-        spread = np.repeat(self.variances, self.sizes)
-        return np.asarray(np.maximum((1 - np.diag(self.inner)) / spread, 0))
+        return np.asarray(np.maximum((1 - np.diag(self.inner)) / self.spread, 0))
 
     def weight_variances(self) -> Array:
         """(column,) the posterior variance of each weight."""
-        spread = np.repeat(self.variances, self.sizes)
+        spread = self.spread
         known = 1 - np.diag(self.inner) if self.primal else spread * self.column_traces()
         return np.asarray(spread * np.maximum(1 - known, 1e-12))
 
@@ -190,30 +195,22 @@ class EvidenceProblem:
         return self._step(variances, noise)[0]
 
     def maximise(
-        self,
-        variances: Array,
-        noise: float,
-        *,
-        floor: float,
-        iterations: int,
-        tolerance: float = 1e-3,
-        free: bool = True,
+        self, variances: Array, noise: float, *, floor: float, iterations: int
     ) -> Posterior:
         """Climb the evidence by MacKay's fixed point from a first guess.
 
-        `floor` bounds the noise from below; with `free` False the noise alone moves.
+        `floor` bounds the noise from below.
         """
         variances, noise = np.maximum(variances, SMALLEST_VARIANCE), max(noise, floor)
         best, ratios, noise_ratio = self._step(variances, noise)
         for _ in range(iterations):
-            if free:
-                variances = np.clip(variances * ratios, SMALLEST_VARIANCE, 1e6)
+            variances = np.clip(variances * ratios, SMALLEST_VARIANCE, 1e6)
             noise = max(noise * noise_ratio, floor)
             fit, ratios, noise_ratio = self._step(variances, noise)
             rise = fit.evidence - best.evidence
             if rise > 0:
                 best = fit
-            if abs(rise) < tolerance:
+            if abs(rise) < _ARRIVED:
                 break
         return best
 
@@ -295,7 +292,7 @@ def measure_losses(fit: Posterior, groups: Sequence[IntArray] | None = None) -> 
     """
     if groups is None:
         groups = np.split(np.arange(sum(fit.sizes)), np.cumsum(fit.sizes[:-1]))[: len(fit.sizes)]
-    root = np.sqrt(np.repeat(fit.variances, fit.sizes))
+    root = np.sqrt(fit.spread)
     pull = root * (fit.columns.T @ fit.residual)
     seen = None if fit.primal else fit.apply_inverse(fit.columns)
     losses = np.zeros(len(groups))
@@ -370,8 +367,7 @@ def measure_inflation(fit: Posterior, floor: float, rng: np.random.Generator, cl
         out = fold == k
         problem = EvidenceProblem(fit.columns[~out], fit.sizes, fit.target[~out])
         part = problem.maximise(fit.variances, fit.noise, floor=floor, iterations=climb)
-        spread = np.repeat(part.variances, part.sizes)
-        reach = fit.columns[out] * spread
+        reach = fit.columns[out] * part.spread
         seen = reach @ part.columns.T
         variance = (reach * fit.columns[out]).sum(1) + part.noise
         variance -= (seen * part.apply_inverse(seen.T).T).sum(1)
@@ -393,10 +389,8 @@ def measure_weights(errors: Array, near: float = 0.0) -> Array | None:
         return None
     spread = float(np.sqrt((errors**2).mean()))
     usual = _TO_SD * float(np.median(np.abs(errors)))
-    if (
-        usual <= BARS.least_usual * spread
-        or not (np.abs(errors) > max(BARS.far_errors * usual, near)).any()
-    ):
+    far = max(BARS.far_errors * usual, near)
+    if usual <= BARS.least_usual * spread or not (np.abs(errors) > far).any():
         return None
     usual = max(usual, near / BARS.far_errors)
     return np.asarray((BARS.freedom + 1) / (BARS.freedom + (errors / usual) ** 2))
@@ -503,7 +497,6 @@ class EffectBank(dict[Effect, Block]):
         start: Start,
         rules: SearchRules,
         *,
-        free: bool = True,
         iterations: int | None = None,
     ) -> Selection:
         """Maximise the evidence of these effects from a first guess of variances and noise."""
@@ -517,9 +510,7 @@ class EffectBank(dict[Effect, Block]):
         if iterations is None:
             is_wide = rules.settings.hasty and every.shape[1] > BARS.many_columns
             iterations = BARS.iterations // 5 if is_wide else BARS.iterations
-        fit = problem.maximise(
-            first, noise, floor=rules.noise_floor, iterations=iterations, free=free
-        )
+        fit = problem.maximise(first, noise, floor=rules.noise_floor, iterations=iterations)
         return Selection(tuple(effects), fit)
 
     def measure_losses(self, chosen: Selection, rules: SearchRules) -> Array:

@@ -32,16 +32,11 @@ from grd_offline.io import datasets
 from grd_offline.io.datasets import Data, Recording
 from grd_offline.io.formats.record import OBSERVED
 from grd_offline.io.tables.results import find_columns
+from grd_offline.methods import relabelling
 from grd_offline.methods.choose import Choice, choose, draw_episodes, judge_fitted
 from grd_offline.methods.closed_form.estimator import tell_bands
 from grd_offline.methods.contract import Decomposer, Finding
 from grd_offline.methods.registry import AUTO, find_by_estimator
-from grd_offline.methods.relabelling import (
-    compare_truth,
-    find_truth,
-    relabel_recording,
-    spread_remainder,
-)
 from grd_offline.methods.result import Decomposition, Fitted, rank_effects
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.methods.verdict import gather_findings, reach_verdict
@@ -52,10 +47,9 @@ MASKS = ("state_to_reward", "action_to_reward", "state_to_state", "action_to_sta
 
 
 class Dynamics(NamedTuple):
-    """A model of the dynamics, its masks, and how well it predicts held-out transitions."""
+    """A model of the dynamics, and how well it predicts held-out transitions."""
 
     model: DynamicsModel
-    masks: dict[str, Any]
     scores: dict[str, Any]
     """Empty where the masks were given."""
     likelihoods: Any
@@ -71,11 +65,10 @@ def learn_dynamics(
         model = fit_dynamics_model(episodes, states, actions, rng=rng, progress=progress)
     else:
         found = fit_dynamics(episodes, rng=rng, progress=progress)
-        model, states, actions = found.model, found.state_to_state, found.action_to_state
+        model = found.model
         scores = dict(zip(MASKS[2:], (found.state_score, found.action_score), strict=True))
-    likelihoods = compare_masks(episodes, states, actions, rng=rng, progress=progress)
-    masks = dict(zip(MASKS[2:], (states, actions), strict=True))
-    return Dynamics(model, masks, scores, likelihoods)
+    masks = model.state_to_state, model.action_to_state
+    return Dynamics(model, scores, compare_masks(episodes, *masks, rng=rng, progress=progress))
 
 
 Observe = Callable[[EpisodeSet, EpisodeSet], None]
@@ -197,7 +190,9 @@ def _conclude(
         constant=explanation.constant,
         warnings=recording.warnings,
         fitted=Fitted(
-            relabel_recording(recording, lambda i, record: (rewards[i], spreads[i]), made),
+            relabelling.relabel_recording(
+                recording, lambda i, record: (rewards[i], spreads[i]), made
+            ),
             rewards,
             spreads,
             _make_model(data, choice, masks, verdict.text),
@@ -266,7 +261,7 @@ def _read(
     if OBSERVED in first.extras:
         raise DataError("is relabelled already: decompose the original")
     if settings.truth is not None and settings.truth != "rewards":
-        find_truth(first, settings.truth, source)
+        relabelling.find_truth(first, settings.truth, source)
     is_table = recording.header.provenance is not None
     if is_table and len(episodes) == 1 and not settings.step_rewards:
         raise DataError(
@@ -330,7 +325,7 @@ def _compute_rewards(
             episode = data.episodes[index]
             found, spread = choice.relabel_episode(episode)
             if data.settings.exact_returns:
-                found = spread_remainder(found, episode, data.discount)
+                found = relabelling.spread_remainder(found, episode, data.discount)
         total = float(found @ data.discount ** np.arange(len(found)))
         rewards.append(found)
         spreads.append(spread)
@@ -356,8 +351,8 @@ def _examine(
         held_out = winner.predicted, winner.std, winner.true
         calibration["held_out_returns"] = compute_calibration(*held_out)
     if (field := data.settings.truth) is not None:
-        truth = [find_truth(record, field, data.source) for record in data.recording]
-        both = compare_truth(function.outcome, rewards, spreads, truth)
+        truth = [relabelling.find_truth(record, field, data.source) for record in data.recording]
+        both = relabelling.compare_truth(function.outcome, rewards, spreads, truth)
         measured["truth"], calibration["true_rewards"] = both
     tested = winner.describe() if winner else None
     findings, numbers = gather_findings(
@@ -376,7 +371,7 @@ def _complete_masks(data: _Data, choice: Choice, dynamics: Dynamics) -> dict[str
         "state_to_reward": np.ones(len(states), np.int64),
         "action_to_reward": np.ones(len(actions), np.int64),
         **(choice.decomposer.masks_ or {}),
-        **dynamics.masks,
+        **{name: getattr(dynamics.model, name) for name in MASKS[2:]},
     }
     scores = {**masks, **(choice.decomposer.scores_ or {}), **dynamics.scores}
     # Where episodes terminate, a policy also needs what tells that the end is near.

@@ -13,11 +13,10 @@ import numpy as np
 
 from grd_offline.additive.equations import ColumnSource, find_motion
 from grd_offline.additive.moments import AUTO, CHOICES, MIDPOINT, START
-from grd_offline.additive.search import EvidenceProblem, Posterior
+from grd_offline.additive.search import EvidenceProblem
 from grd_offline.core.episodes import EpisodeSet
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import RATE, Settings, setting
-from grd_offline.core.typing import Array
 from grd_offline.methods.closed_form.fit import list_model_columns
 from grd_offline.methods.contract import Decomposer
 from grd_offline.rewards.effects import EffectModel
@@ -65,40 +64,33 @@ class Linear(Decomposer, settings=LinearSettings):
         problem = EvidenceProblem(sums, [count] if count else [], data.target)
         first = np.full(1 if count else 0, 1 / max(count, 1))
         fit = problem.maximise(first, 0.5, floor=_FLOOR, iterations=_ITERATIONS)
-        self.function_ = _make_model(data, fit, count, spread, averages)
-
-
-def _make_model(
-    data: ColumnSource, fit: Posterior, count: int, spread: Array, averages: Array
-) -> EffectModel:
-    """Lines over the whole range of each input, as a sum of effects."""
-    # The smallest and the largest value in all episodes: a line fits far values too.
-    low, high = data.basis.low[:count].copy(), data.basis.high[:count].copy()
-    for segment in data.segments():
-        values = segment.inputs[:, data.basis.columns[:count]]
-        low, high = np.minimum(low, values.min(0)), np.maximum(high, values.max(0))
-    covariance = fit.apply_covariance(np.eye(count))
-    sizes, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    factor = vectors * np.sqrt(np.maximum(sizes, 0.0))
-    inputs = data.probe[:, data.basis.columns[:count]]
-    variances = (inputs / spread * fit.weights).var(0)
-    length = float(data.equations.constant @ data.equations.constant)
-    return EffectModel(
-        observation_names=data.episodes.observation_names,
-        action_names=data.episodes.action_names,
-        columns=list_model_columns(data)[:count],
-        low=low,
-        high=high,
-        tables=np.stack([low / spread, high / spread], 1)[:, :, None],
-        effects=tuple((i,) for i in range(count)),
-        sizes=(1,) * count,
-        constant=data.mean * data.unit,
-        weights=fit.weights * data.unit,
-        centres=averages,
-        factor=factor * data.unit,
-        residual_variance=0.0,
-        constant_variance=fit.noise * data.unit**2 / length,
-        noise_variance=fit.noise * data.unit**2,
-        inflation=1.0,
-        shares=variances / (variances.sum() or 1.0),
-    )
+        # The smallest and the largest value in all episodes: a line fits far values too.
+        low, high = data.basis.low[:count].copy(), data.basis.high[:count].copy()
+        for segment in data.segments():
+            found = segment.inputs[:, columns]
+            low, high = np.minimum(low, found.min(0)), np.maximum(high, found.max(0))
+        covariance = fit.apply_covariance(np.eye(count))
+        sizes, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+        factor = vectors * np.sqrt(np.maximum(sizes, 0.0))
+        variances = (values / spread * fit.weights).var(0)
+        length = float(data.equations.constant @ data.equations.constant)
+        # Lines over the whole range of each input, as a sum of effects.
+        self.function_ = EffectModel(
+            observation_names=data.episodes.observation_names,
+            action_names=data.episodes.action_names,
+            columns=list_model_columns(data)[:count],
+            low=low,
+            high=high,
+            tables=np.stack([low / spread, high / spread], 1)[:, :, None],
+            effects=tuple((i,) for i in range(count)),
+            sizes=(1,) * count,
+            constant=data.mean * data.unit,
+            weights=fit.weights * data.unit,
+            centres=averages,
+            factor=factor * data.unit,
+            residual_variance=0.0,
+            constant_variance=fit.noise * data.unit**2 / length,
+            noise_variance=fit.noise * data.unit**2,
+            inflation=1.0,
+            shares=variances / (variances.sum() or 1.0),
+        )

@@ -43,6 +43,7 @@ from grd_offline.methods.training import (
     Trainer,
     export_network,
     make_adam,
+    read_graph,
 )
 from grd_offline.networks.losses import SparsityWeights, dynamics_loss, edge_count_loss, return_loss
 from grd_offline.networks.members import nn
@@ -117,8 +118,7 @@ class RewardStage:
     ) -> None:
         """`net` takes the place of a pair net."""
         self.problem, self.kept, self.settings = problem, kept, settings
-        self._noise = noise.updates
-        device, count = problem.device, len(kept)
+        self._noise, device, count = noise, problem.device, len(kept)
         states = int((kept < problem.states).sum())
         features = min(settings.features, max(2, 512 // count))
         if net is None:
@@ -134,10 +134,7 @@ class RewardStage:
         self.best_losses = torch.full((members,), torch.inf, device=device)
         self._best = [torch.zeros_like(value) for value in self._kept_tensors()]
         rates = ((self.net, settings.learning_rate), (self.graph, settings.mask_rate))
-        optimisers = [
-            make_adam([module], rate, members=members, device=device, betas=(0.9, 0.98))
-            for module, rate in rates
-        ]
+        optimisers = [make_adam(module, rate, betas=(0.9, 0.98)) for module, rate in rates]
         self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
 
     def _split(self, members: int, generator: torch.Generator) -> None:
@@ -159,8 +156,8 @@ class RewardStage:
         self._batch = max(8, self.settings.batch_steps // typical)
 
     def _kept_tensors(self) -> list[Tensor]:
-        centre = [self.net.centre] if isinstance(self.net, nn.PairRewardNet) else []
-        return [*self.net.parameters(), *centre]
+        """The weights, and the centre of a pair net."""
+        return list(self.net.state_dict().values())
 
     def run(
         self, plan: Plan, update: Callable[[], None], part: float, *, choose: bool = False
@@ -186,7 +183,7 @@ class RewardStage:
         nearly all is explained, an input of little effect is worth keeping too.
         """
         mask = self.graph.sample_reward(
-            self._batch, temperature=self.settings.temperature, generator=self._noise
+            self._batch, temperature=self.settings.temperature, generator=self._noise.updates
         )
         weights = SparsityWeights(1, 1, 0, 0, 0)
         edges = edge_count_loss(*self.graph.compute_probabilities(), weights=weights)
@@ -202,9 +199,7 @@ class RewardStage:
     ) -> None:
         """One update on a batch of training rows; masks learn where their edges have a price."""
         members, count = self._training.shape
-        picks = torch.randint(
-            count, (members, self._batch), generator=self._noise, device=self._training.device
-        )
+        picks = self._noise.pick(count, (members, self._batch))
         self._recentre()
         losses = self._compute_losses(self._training.gather(1, picks), mask)
         self.trainer.step(losses, price)
@@ -282,7 +277,7 @@ class DynamicsStage:
     """The mixture density net of the next state, and the masks of its inputs."""
 
     def __init__(self, problem: NetworkData, settings: PairNetSettings, noise: Noise) -> None:
-        self.problem, self.settings, self._noise = problem, settings, noise.updates
+        self.problem, self.settings, self._noise = problem, settings, noise
         states, actions = problem.states, problem.actions
         self.net = nn.DynamicsNet(
             1,
@@ -296,9 +291,7 @@ class DynamicsStage:
         ).to(problem.device)
         self.graph = nn.GraphMasks(1, states, actions, start=settings.mask_start).to(problem.device)
         rates = ((self.net, settings.dynamics_rate), (self.graph, settings.mask_rate))
-        optimisers = [
-            make_adam([module], rate, members=1, device=problem.device) for module, rate in rates
-        ]
+        optimisers = [make_adam(module, rate) for module, rate in rates]
         self.trainer = Trainer(optimisers, noise.updates, capture=settings.capture)
 
     def update_dense(self) -> None:
@@ -311,7 +304,7 @@ class DynamicsStage:
         """Masks sampled for each row, each edge at its price."""
         settings, price = self.settings, self.settings.dynamics_edge_price
         mask = self.graph.sample_dynamics(
-            settings.dynamics_batch, temperature=settings.temperature, generator=self._noise
+            settings.dynamics_batch, temperature=settings.temperature, generator=self._noise.updates
         )
         weights = SparsityWeights(0, 0, price, price, price)
         self._step(mask, edge_count_loss(*self.graph.compute_probabilities(), weights=weights))
@@ -320,12 +313,9 @@ class DynamicsStage:
         self, mask: Float[Tensor, "1 #row input state"], price: Float[Tensor, "1"] | None = None
     ) -> None:
         rows, states = self.problem.rows, self.problem.states
-        device = self.problem.device
-        count, shape = len(rows.transitions), (self.settings.dynamics_batch,)
-        picks = torch.randint(count, shape, generator=self._noise, device=device)
-        steps = rows.transitions[picks].unsqueeze(0)
-        order = torch.rand(states, generator=self._noise, device=device).argsort()
-        outputs = order[: self.settings.dynamics_outputs]
+        picks = self._noise.pick(len(rows.transitions), (1, self.settings.dynamics_batch))
+        steps = rows.transitions[picks]
+        outputs = self._noise.order(states)[: self.settings.dynamics_outputs]
         mixture: nn.Mixture = self.net(
             self.problem.inputs[steps], mask.index_select(-1, outputs), outputs
         )
@@ -346,9 +336,7 @@ class PairNet(Decomposer, settings=PairNetSettings):
     def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics; the module's words describe the stages."""
         settings = self.settings
-        problem = NetworkData.from_episodes(
-            episodes, discount=settings.discount, device=settings.device
-        )
+        problem = NetworkData.from_episodes(episodes, settings)
         noise, device = Noise(rng, settings.device), problem.device
         kept = torch.arange(problem.states + problem.actions, device=device)
         if problem.variance > 0:
@@ -385,13 +373,11 @@ class PairNet(Decomposer, settings=PairNetSettings):
             self.held_out_r2_ = float(1 - stage.best_losses.mean() / problem.variance)
             if reward.any():
                 self.function_ = stage.export()
-        chosen, probabilities = graph.choose(), graph.compute_probabilities()
-        states, kept = problem.states, reward.astype(np.int64)
-        self.masks_ = {"state_to_reward": kept[:states], "action_to_reward": kept[states:]}
-        self.scores_ = {"state_to_reward": score[:states], "action_to_reward": score[states:]}
-        for name in nn.EDGES[2:]:
-            self.masks_[name] = getattr(chosen, name)[0].numpy(force=True).astype(np.int64)
-            self.scores_[name] = getattr(probabilities, name)[0].numpy(force=True).astype(float)
+        parts, mine = nn.EDGES[:2], [problem.states]
+        masks, scores = read_graph(graph, nn.EDGES[2:])
+        kept = np.split(reward.astype(np.int64), mine)
+        self.masks_ = dict(zip(parts, kept, strict=True)) | masks
+        self.scores_ = dict(zip(parts, np.split(score, mine), strict=True)) | scores
 
 
 @dataclass(frozen=True)
@@ -444,9 +430,7 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
             closed = ClosedForm(discount=settings.discount)
             closed.learn(episodes, rng=rng, progress=progress)
         self.closed_, self.masks_, self.scores_ = closed, closed.masks_, closed.scores_
-        problem = NetworkData.from_episodes(
-            episodes, discount=settings.discount, device=settings.device
-        )
+        problem = NetworkData.from_episodes(episodes, settings)
         kept = np.concatenate([closed.fit_.state_to_reward, closed.fit_.action_to_reward])
         self.function_ = problem.constant
         if not (kept.any() and problem.variance > 0):
@@ -460,12 +444,8 @@ class MaskedNet(Decomposer, settings=MaskedNetSettings):
             activation=settings.activation,
             generator=noise.weights,
         )
-        shared = PairNetSettings(
-            discount=settings.discount,
-            batch_steps=settings.batch_steps,
-            learning_rate=settings.learning_rate,
-            device=settings.device,
-        )
+        names = ("discount", "batch_steps", "learning_rate", "device")
+        shared = PairNetSettings(**{name: getattr(settings, name) for name in names})
         stage = RewardStage(problem, columns, shared, noise, members=settings.members, net=net)
         stage.fix_masks()
         plan = Plan(settings.updates, "net", progress)

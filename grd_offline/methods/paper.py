@@ -46,7 +46,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Progress
 from grd_offline.core.settings import COUNT, RATE, Settings, setting
 from grd_offline.methods.contract import Decomposer
-from grd_offline.methods.training import NetworkData, Noise, Trainer, export_network
+from grd_offline.methods.training import NetworkData, Noise, Trainer, export_network, read_graph
 from grd_offline.networks.losses import (
     ModelLoss,
     SparsityWeights,
@@ -59,7 +59,7 @@ from grd_offline.networks.members import nn
 from grd_offline.networks.members.optimiser import Adam
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
 
 LAMBDAS = {
@@ -244,10 +244,8 @@ class GenerativeModel:
         """
         logits = torch.cat([self.graph.state_to_reward, self.graph.action_to_reward], 1)
         mask = self._sample(logits, noise, dense)  # (member, copy, input)
-        end_to_end = batch.inputs.shape[1] == 1
-        if end_to_end and mask.shape[1] > 1:
-            by_step = batch.valid.to(mask.dtype).mT @ mask  # (member, time, input)
-            mask = by_step.unsqueeze(1)
+        if batch.inputs.shape[1] == 1 and mask.shape[1] > 1:  # episodes lie end to end
+            mask = (batch.valid.to(mask.dtype).mT @ mask).unsqueeze(1)  # (member, 1, time, input)
         else:
             mask = mask.unsqueeze(2)
         rewards = self.reward(batch.inputs, mask)  # (member, episode or 1, time)
@@ -351,27 +349,15 @@ class Paper(Decomposer, settings=PaperSettings):
     def _fit(self, episodes: EpisodeSet, rng: np.random.Generator, progress: Progress) -> None:
         """Learn masks, reward and dynamics jointly."""
         settings = self.settings
-        problem = NetworkData.from_episodes(
-            episodes,
-            discount=settings.discount,
-            device=settings.device,
-            standardise=settings.standardise,
-        )
+        problem = NetworkData.from_episodes(episodes, settings, standardise=settings.standardise)
         lambdas = settings.lambdas or find_lambdas(episodes.environment)
         updates = _Updates(problem, settings, lambdas, Noise(rng, settings.device))
         count, model = settings.updates, updates.model
         updates.trainer.run(
             updates.update, count, report=lambda done: progress("model", done / count)
         )
-        chosen, probabilities = model.graph.choose(), model.graph.compute_probabilities()
-        self.masks_, self.scores_ = {}, {}
-        for name in nn.EDGES:
-            majority = getattr(chosen, name).mean(0) > 0.5
-            self.masks_[name] = majority.numpy(force=True).astype(np.int64)
-            mean = getattr(probabilities, name).mean(0)
-            self.scores_[name] = mean.numpy(force=True).astype(np.float64)
-        mask = model.choose_reward_mask()
-        self.function_ = export_network(model.reward, problem, mask, torch.arange(mask.shape[1]))
+        self.masks_, self.scores_ = read_graph(model.graph)
+        self.function_ = export_network(model.reward, problem, model.choose_reward_mask())
 
 
 class _Updates:
@@ -382,16 +368,12 @@ class _Updates:
     ) -> None:
         if not len(problem.rows.transitions):
             raise DataError("no step's next observation is known", field="observations")
-        self.problem, self.settings, self._noise = problem, settings, noise.updates
+        self.problem, self.settings, self._noise = problem, settings, noise
         members, states, actions = settings.members, problem.states, problem.actions
         device, generator = problem.device, noise.weights
-        chosen = GenerativeSettings(
-            mask_spread=settings.mask_spread,
-            temperature=settings.temperature,
-            dynamics_hidden=settings.hidden,
-            mixtures=settings.mixtures,
-            dynamics_outputs=settings.dynamics_outputs,
-        )
+        names = ("mask_spread", "temperature", "mixtures", "dynamics_outputs")
+        shared = {name: getattr(settings, name) for name in names}
+        chosen = GenerativeSettings(dynamics_hidden=settings.hidden, **shared)
         sizes = members, states, actions
         graph = chosen.build_graph(*sizes, generator=generator)
         net = nn.RewardNet(members, states + actions, hidden=settings.hidden, generator=generator)
@@ -420,7 +402,8 @@ class _Updates:
 
     def _draw_trajectories(self) -> Trajectories:
         """Draw D_1: M rows of the file."""
-        rows = self._pick(len(self.problem.targets), self.settings.episodes_per_batch)
+        shape = self.settings.members, self.settings.episodes_per_batch
+        rows = self._noise.pick(len(self.problem.targets), shape)
         batch = self.problem.rows.gather(rows, self._time)
         inputs, returns = self.problem.inputs[batch.steps], self.problem.targets[rows]
         return Trajectories(inputs, batch.valid, returns, batch.starts)
@@ -428,21 +411,15 @@ class _Updates:
     def _draw_transitions(self) -> TransitionBatch:
         """Draw D_2: N steps of the file, and the state dimensions that this update predicts."""
         transitions, states = self.problem.rows.transitions, self.problem.states
-        steps = transitions[self._pick(len(transitions), self.settings.steps_per_batch)]
+        shape = self.settings.members, self.settings.steps_per_batch
+        steps = transitions[self._noise.pick(len(transitions), shape)]
         outputs = torch.arange(states, device=self.problem.device)
         if self._outputs < states:
-            order = torch.rand(states, generator=self._noise, device=self.problem.device).argsort()
-            outputs = order[: self._outputs]
+            outputs = self._noise.order(states)[: self._outputs]
         next_states = self.problem.inputs[steps + 1][..., :states]
         return TransitionBatch(self.problem.inputs[steps], next_states, outputs)
 
     def _draw_gumbel(self, *shape: int) -> Float[Tensor, "member 1 *shape"]:
         """Gumbel noise; there is one copy of it, since masks are sampled once per update."""
-        return nn.draw_gumbel(
-            (self.settings.members, 1, *shape), device=self.problem.device, generator=self._noise
-        )
-
-    def _pick(self, count: int, size: int) -> Int[Tensor, "member size"]:
-        """Draw random whole numbers from 0 to count - 1."""
-        shape = (self.settings.members, size)
-        return torch.randint(count, shape, generator=self._noise, device=self.problem.device)
+        every = (self.settings.members, 1, *shape)
+        return nn.draw_gumbel(every, device=self.problem.device, generator=self._noise.updates)

@@ -8,7 +8,7 @@ imported when it is asked for.
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -65,8 +65,7 @@ class Method:
 
     def load(self) -> type[Decomposer]:
         """Import the class of the method."""
-        module, _, name = self.estimator.partition(":")
-        found: type[Decomposer] = getattr(importlib.import_module(module), name)
+        found: type[Decomposer] = pkgutil.resolve_name(self.estimator)
         return found
 
     def make(self, **parameters: Any) -> Decomposer:

@@ -130,17 +130,12 @@ class Rrd(Decomposer, settings=RrdSettings):
         if use_next is None:
             use_next = all(episode.has_final_observation for episode in episodes)
         problem = NetworkData.from_episodes(
-            episodes,
-            discount=settings.discount,
-            device=settings.device,
-            standardise=settings.standardise,
-            differences=use_next,
+            episodes, settings, standardise=settings.standardise, changes=use_next
         )
         model, trainer, update = build_updates(problem, settings, Noise(rng, settings.device))
         count = settings.updates
         trainer.run(update, count, report=lambda done: progress("reward", done / count))
-        columns = torch.arange(problem.inputs.shape[1])
-        self.function_ = export_network(model.net, problem, model.mask, columns)
+        self.function_ = export_network(model.net, problem, model.mask)
 
 
 def build_updates(
@@ -154,8 +149,7 @@ def build_updates(
     shape, longest = (members, settings.rows_per_batch), problem.rows.longest
 
     def update() -> None:
-        count = len(problem.targets)
-        rows = torch.randint(count, shape, generator=noise.updates, device=device)
+        rows = noise.pick(len(problem.targets), shape)
         sample = problem.rows.sample_steps(rows, settings.subsequence, longest, noise.updates)
         discounts = None if settings.discount == 1.0 else settings.discount**sample.times
         steps = inputs[sample.steps], sample.valid, sample.lengths, problem.targets[rows]

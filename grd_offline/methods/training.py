@@ -25,7 +25,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.observer import Progress
 from grd_offline.core.waiting import sleep_beside_others
 from grd_offline.networks.members.device import record
-from grd_offline.networks.members.nn import PairRewardNet, RewardNet
+from grd_offline.networks.members.nn import EDGES, GraphMasks, PairRewardNet, RewardNet
 from grd_offline.networks.members.optimiser import BETAS, Adam, step_together
 from grd_offline.rewards.constant import ConstantFunction
 from grd_offline.rewards.network import NetworkFunction, NetworkReward
@@ -45,6 +45,15 @@ class Noise:
         seeds = rng.integers(2**62, size=2)
         self.weights = torch.Generator().manual_seed(int(seeds[0]))
         self.updates = torch.Generator(device).manual_seed(int(seeds[1]))
+
+    def pick(self, count: int, shape: tuple[int, ...]) -> Int[Tensor, "..."]:
+        """Draw random whole numbers from 0 to count - 1."""
+        return torch.randint(count, shape, generator=self.updates, device=self.updates.device)
+
+    def order(self, count: int) -> Int[Tensor, "count"]:
+        """Draw a random order of so many things."""
+        order = torch.rand(count, generator=self.updates, device=self.updates.device)
+        return order.argsort()
 
 
 class Plan:
@@ -77,17 +86,11 @@ class Plan:
         self.begun += part
 
 
-def make_adam(
-    modules: Sequence[nn.Module],
-    rate: float,
-    *,
-    members: int,
-    device: torch.device,
-    betas: tuple[float, float] = BETAS,
-) -> Adam:
+def make_adam(module: nn.Module, rate: float, betas: tuple[float, float] = BETAS) -> Adam:
     """Adam with one learning rate for all members, which are stepped in one batched product."""
-    rates = torch.full((members,), rate, dtype=torch.float64, device=device)
-    return Adam(modules, rates, betas=betas, leaves=False)
+    first = next(module.parameters())
+    rates = torch.full((len(first),), rate, dtype=torch.float64, device=first.device)
+    return Adam([module], rates, betas=betas, leaves=False)
 
 
 class Trainer:
@@ -330,21 +333,19 @@ class NetworkData:
 
     @classmethod
     def from_episodes(
-        cls,
-        episodes: EpisodeSet,
-        *,
-        discount: float,
-        device: str,
-        standardise: bool = True,
-        differences: bool = False,
+        cls, episodes: EpisodeSet, settings: Any, *, standardise: bool = True, changes: bool = False
     ) -> NetworkData:
-        """Load all episodes; with `standardise` bring inputs and returns to unit scale."""
-        rows = stack_rows(episodes)
+        """Load all episodes; with `standardise` bring inputs and returns to unit scale.
+
+        `settings` are those of the method, with a discount and a device. With `changes` s' - s are
+        inputs, too.
+        """
+        rows, discount, device = stack_rows(episodes), settings.discount, settings.device
         columns = [rows.observations, rows.actions]
-        if differences:  # s' - s, which is 0 where s' is unknown
-            changes, places = torch.zeros_like(rows.observations), rows.transitions
-            changes[places] = rows.observations[places + 1] - rows.observations[places]
-            columns.append(changes)
+        if changes:  # 0 where s' is unknown
+            change, places = torch.zeros_like(rows.observations), rows.transitions
+            change[places] = rows.observations[places + 1] - rows.observations[places]
+            columns.append(change)
         inputs = torch.cat(columns, 1)
         mean, std = torch.zeros(inputs.shape[1]), torch.ones(inputs.shape[1])
         offset, scale = 0.0, 1.0
@@ -388,10 +389,10 @@ def export_network(
     net: RewardNet | PairRewardNet,
     problem: NetworkData,
     mask: Float[Tensor, "member column"],
-    columns: Int[Tensor, "column"],
+    columns: Int[Tensor, "column"] | None = None,
 ) -> NetworkFunction:
-    """A trained net as a function in the units of the data."""
-    chosen = columns.cpu()
+    """A trained net as a function in the units of the data; it sees all columns by default."""
+    chosen = torch.arange(mask.shape[1]) if columns is None else columns.cpu()
     return export_reward(
         copy.deepcopy(net),  # whose weights are slices of the optimiser's tensor
         mask,
@@ -414,22 +415,33 @@ def export_reward(
     actions: int,
     columns: Sequence[int],
     needs_next: bool = False,
-    mean: Float[Tensor, "column"] | float = 0.0,
-    std: Float[Tensor, "column"] | float = 1.0,
-    offset: Float[Tensor, "1"] | float = 0.0,
-    scale: Float[Tensor, "1"] | float = 1.0,
+    **scaling: Tensor | float,
 ) -> NetworkFunction:
     """The mean of the net's members: r = offset + scale * net((x - mean) / std * mask).
 
-    The function takes the net over: pass a copy where training goes on.
+    `scaling` has the other names of this equation; of those that are left out, the mean and the
+    offset are 0, and the others 1. The function takes the net over: pass a copy where training
+    goes on.
     """
     module = NetworkReward(net, members=len(mask), columns=columns, needs_next=needs_next).cpu()
-    parts = {"mask": mask, "mean": mean, "std": std, "offset": offset, "scale": scale}
     with torch.no_grad():
-        for name, value in parts.items():
+        for name, value in {"mask": mask, **scaling}.items():
             buffer: Tensor = getattr(module, name)
             buffer.copy_(torch.as_tensor(value))
     return NetworkFunction(module, states=states, actions=actions)
+
+
+def read_graph(
+    graph: GraphMasks, names: Sequence[str] = EDGES
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.float64]]]:
+    """Masks that most members chose, and the mean probability of each edge."""
+    chosen, probabilities = graph.choose(), graph.compute_probabilities()
+    masks, scores = {}, {}
+    for name in names:
+        majority, mean = getattr(chosen, name).mean(0) > 0.5, getattr(probabilities, name).mean(0)
+        masks[name] = majority.numpy(force=True).astype(np.int64)
+        scores[name] = mean.numpy(force=True).astype(np.float64)
+    return masks, scores
 
 
 def copy_member(nets: RewardNet, member: int) -> RewardNet:

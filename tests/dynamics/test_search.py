@@ -44,7 +44,7 @@ def test_known_graphs_are_found_exactly(family, seed):
     world = FactoredWorld(WorldSettings(family=family, graph_seed=seed))
     fit = fit_dynamics(world_episodes(world, 60), rng=np.random.default_rng(0))
     for name in ("state_to_state", "action_to_state"):
-        assert (getattr(fit, name) == world.masks[name]).all(), name
+        assert (getattr(fit.model, name) == world.masks[name]).all(), name
     assert min(fit.model.metrics["held_out_r2"]) > 0.7
 
 
@@ -53,7 +53,7 @@ def test_an_edge_scores_higher_than_no_edge():
     fit = fit_dynamics(world_episodes(world, 60), rng=np.random.default_rng(0))
     true = world.masks["state_to_state"] == 1
     assert fit.state_score[true].min() > 10 * fit.state_score[~true].max() >= 0
-    assert fit.action_score.shape == fit.action_to_state.shape
+    assert fit.action_score.shape == fit.model.action_to_state.shape
 
 
 def test_inputs_that_act_only_through_a_product_are_found():
@@ -63,8 +63,8 @@ def test_inputs_that_act_only_through_a_product_are_found():
         return drive + noise * [1, 3, 1]
 
     fit = fit_dynamics(roll_out(step, states=3, actions=2), rng=np.random.default_rng(0))
-    assert fit.state_to_state.tolist() == [[0, 0, 0], [1, 1, 1], [0, 0, 0]]
-    assert fit.action_to_state.tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert fit.model.state_to_state.tolist() == [[0, 0, 0], [1, 1, 1], [0, 0, 0]]
+    assert fit.model.action_to_state.tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 def test_correlated_states_are_told_apart():
@@ -79,8 +79,13 @@ def test_correlated_states_are_told_apart():
     fit = fit_dynamics(episodes, rng=np.random.default_rng(0))
     seen = np.concatenate([episode.observations for episode in episodes])
     assert np.corrcoef(seen[:, 0], seen[:, 1])[0, 1] > 0.9
-    assert fit.state_to_state.tolist() == [[1, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
-    assert fit.action_to_state.tolist() == [[1, 0, 0, 0]]
+    assert fit.model.state_to_state.tolist() == [
+        [1, 1, 0, 1],
+        [0, 0, 1, 0],
+        [0, 0, 0, 0],
+        [0, 0, 0, 0],
+    ]
+    assert fit.model.action_to_state.tolist() == [[1, 0, 0, 0]]
 
 
 def test_scales_do_not_matter():
@@ -94,8 +99,8 @@ def test_scales_do_not_matter():
     )
     for episodes in (plain, scaled):
         fit = fit_dynamics(episodes, rng=np.random.default_rng(0))
-        assert fit.state_to_state.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
-        assert fit.action_to_state.tolist() == [[1, 0, 0]]
+        assert fit.model.state_to_state.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+        assert fit.model.action_to_state.tolist() == [[1, 0, 0]]
 
 
 def test_constant_states_have_no_parents_and_stay():
@@ -109,8 +114,8 @@ def test_constant_states_have_no_parents_and_stay():
         for e in episodes
     ]
     fit = fit_dynamics(EpisodeSet.from_episodes(constant), rng=np.random.default_rng(0))
-    assert fit.state_to_state.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 1]]
-    assert fit.action_to_state.tolist() == [[1, 0, 0]]
+    assert fit.model.state_to_state.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 1]]
+    assert fit.model.action_to_state.tolist() == [[1, 0, 0]]
     observation = np.array([[0.1, 9.0, 0.3]])
     assert fit.model.predict(observation, [[0.0]])[0, 1:] == pytest.approx([9.0, 0.3], abs=1e-3)
 
@@ -124,8 +129,8 @@ def test_one_hot_actions_are_one_input():
 
     episodes = roll_out(step, states=3, actions=3, discrete=True)
     fit = fit_dynamics(episodes, rng=np.random.default_rng(0))
-    assert fit.state_to_state.tolist() == np.eye(3).tolist()
-    assert fit.action_to_state.tolist() == [[1, 1, 0]] * 3
+    assert fit.model.state_to_state.tolist() == np.eye(3).tolist()
+    assert fit.model.action_to_state.tolist() == [[1, 1, 0]] * 3
     codes = np.eye(3)
     mean = fit.model.predict(np.tile([0.0, 1.0, 0.0], (3, 1)), codes)
     assert mean[:, 0] == pytest.approx([0.5, -0.5, 0.0], abs=0.1)
@@ -142,7 +147,7 @@ def test_no_transition_leads_from_one_episode_to_the_next():
     used = fit.model.metrics["training_transitions"] + fit.model.metrics["held_out_transitions"]
     assert used == 400
     assert fit.model.predict([[2.0]], [[0.0]])[0, 0] == pytest.approx(3.0, abs=1e-3)
-    assert fit.state_to_state.tolist() == [[1]]
+    assert fit.model.state_to_state.tolist() == [[1]]
 
 
 def test_exact_dynamics_do_not_break_it():
@@ -153,8 +158,8 @@ def test_exact_dynamics_do_not_break_it():
         return np.concatenate([new, new[:, :1]], axis=1)
 
     fit = fit_dynamics(roll_out(step, states=3, actions=1), rng=np.random.default_rng(0))
-    assert fit.state_to_state[1, 0] == 1
-    assert fit.state_to_state[:, 1].tolist() == [0, 1, 0]
+    assert fit.model.state_to_state[1, 0] == 1
+    assert fit.model.state_to_state[:, 1].tolist() == [0, 1, 0]
     assert np.isfinite(fit.state_score).all()
     assert min(fit.model.metrics["held_out_r2"]) > 0.999
 
@@ -169,7 +174,7 @@ def test_very_few_transitions_give_an_answer(count, steps):
         ]
     )
     fit = fit_dynamics(episodes, rng=rng)
-    assert fit.state_to_state.shape == (4, 4)
+    assert fit.model.state_to_state.shape == (4, 4)
     assert np.isfinite(fit.model.predict(rng.standard_normal((5, 4)), np.zeros((5, 2)))).all()
 
 
@@ -178,8 +183,8 @@ def test_without_actions():
         lambda s, a, rng: 0.9 * s + 0.2 * rng.standard_normal(s.shape), states=2, actions=0
     )
     fit = fit_dynamics(episodes, rng=np.random.default_rng(0))
-    assert fit.state_to_state.tolist() == [[1, 0], [0, 1]]
-    assert fit.action_to_state.shape == (0, 2)
+    assert fit.model.state_to_state.tolist() == [[1, 0], [0, 1]]
+    assert fit.model.action_to_state.shape == (0, 2)
 
 
 def test_no_transitions_at_all_are_refused():

@@ -13,7 +13,7 @@ from grd_offline.methods.baselines import Ircr, Uniform
 from grd_offline.methods.contract import Decomposer
 from grd_offline.methods.paper import Paper
 from grd_offline.methods.relabelling import spread_remainder
-from grd_offline.methods.rrd import Rrd
+from grd_offline.methods.rrd import Rrd, RrdSettings
 from grd_offline.methods.training import NetworkData, NetworkFunction
 
 CHANGES = [(1e9, 0.0), (1e-9, 0.0), (1.0, 1e6)]
@@ -82,7 +82,7 @@ def relabel_by_net(model: Decomposer) -> np.ndarray:
 
 def test_a_large_constant_does_not_hide_what_nets_learn_from() -> None:
     plain, moved = (
-        NetworkData.from_episodes(episodes, discount=1.0, device="cpu").targets.numpy()
+        NetworkData.from_episodes(episodes, RrdSettings()).targets.numpy()
         for episodes in (EPISODES, change(EPISODES, 1.0, 1e6))
     )
     np.testing.assert_allclose(moved, plain, atol=1e-6)

@@ -148,7 +148,7 @@ def test_the_evidence_of_one_weight_is_its_integral() -> None:
     column = rng.normal(size=(40, 1))
     labels = (rng.random(40) < 1 / (1 + np.exp(-1.5 * column[:, 0]))).astype(float)
     bank = LabelBank({(0,): Block(column)}, labels, np.zeros(40))
-    found = bank.fit([(0,)], ({(0,): 2.0}, 1.0), RULES, free=False)
+    found = bank.fit([(0,)], ({(0,): 2.0}, 1.0), RULES, iterations=0)
     weights = np.linspace(-12, 12, 4001)
     logits = column * weights
     likely = (labels[:, None] * logits - np.logaddexp(0, logits)).sum(0)

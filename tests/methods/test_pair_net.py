@@ -356,7 +356,7 @@ def test_settings_are_checked(change: dict[str, float], message: str) -> None:
 
 def test_members_do_not_see_each_other() -> None:
     """Two members in one tensor end where they would have ended with the other one disturbed."""
-    problem = NetworkData.from_episodes(make_set(), discount=1.0, device="cpu")
+    problem = NetworkData.from_episodes(make_set(), QUICK)
     kept = torch.arange(6)
     ends = []
     for disturbance in (0.0, 1.0):
@@ -372,7 +372,7 @@ def test_members_do_not_see_each_other() -> None:
 
 
 def test_each_member_holds_out_other_rows_and_trains_on_the_rest() -> None:
-    problem = NetworkData.from_episodes(make_set(20), discount=1.0, device="cpu")
+    problem = NetworkData.from_episodes(make_set(20), QUICK)
     settings = PairNetSettings(members=4, held_out=0.25)
     stage = RewardStage(
         problem, torch.arange(6), settings, Noise(np.random.default_rng(0), "cpu"), members=4
@@ -396,9 +396,7 @@ def test_dynamics_masks_find_what_moves_a_state() -> None:
             states[t + 1, 1] = np.sin(states[t, 0]) + 0.1 * rng.standard_normal()
         last = np.arange(30) == 29
         episodes.append(Episode(states, actions, 1.0 * last, last & False, last, last))
-    problem = NetworkData.from_episodes(
-        EpisodeSet.from_episodes(episodes), discount=1.0, device="cpu"
-    )
+    problem = NetworkData.from_episodes(EpisodeSet.from_episodes(episodes), QUICK)
     settings = PairNetSettings(dynamics_hidden=32, dynamics_batch=128, dynamics_edge_price=0.02)
     stage = DynamicsStage(problem, settings, Noise(np.random.default_rng(0), "cpu"))
     stage.trainer.run(stage.update_dense, 150)
@@ -448,7 +446,7 @@ def test_paper_learns_a_reward_of_one_input() -> None:
 
 def test_paper_can_predict_fewer_dimensions_per_update() -> None:
     """Each update draws other ones, all equally often; `tests/models` has their loss."""
-    problem = NetworkData.from_episodes(make_set(), discount=1.0, device="cpu", standardise=False)
+    problem = NetworkData.from_episodes(make_set(), QUICK, standardise=False)
     settings = PaperSettings(hidden=(8,), steps_per_batch=8, dynamics_outputs=2)
     noise = Noise(np.random.default_rng(0), "cpu")
     updates = _Updates(problem, settings, DEFAULT_LAMBDAS, noise)

@@ -18,7 +18,7 @@ class Point(torch.nn.Module):
 
 
 def make_trainer(point: Point) -> tuple[Trainer, Adam]:
-    adam = make_adam([point], 0.1, members=2, device=torch.device("cpu"))
+    adam = make_adam(point, 0.1)
     return Trainer([adam], torch.Generator()), adam
 
 

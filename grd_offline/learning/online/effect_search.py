@@ -340,7 +340,7 @@ def _search_elsewhere(
 def _make_chooser(
     episodes: EpisodeSet, moment: str, rng: np.random.Generator, only: Collection[int] | None = None
 ) -> EffectChooser:
-    return EffectChooser(episodes, moment, SETTINGS, rng, lambda stage, share: None, only)
+    return EffectChooser(episodes, moment, SETTINGS, rng, lambda stage, share: None, only=only)
 
 
 def _search(chooser: EffectChooser) -> tuple[Chosen, bool]:

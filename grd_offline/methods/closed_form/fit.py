@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,11 +91,9 @@ class _MomentSearch:
     settings: ClosedFormSettings
     rng: np.random.Generator
     progress: Progress
-
-    def __post_init__(self) -> None:
-        self.choosers: dict[str, EffectChooser] = {}
-        self.chosen: dict[str, Chosen] = {}
-        self.evidence: dict[str, float] = {}
+    choosers: dict[str, EffectChooser] = field(default_factory=dict, init=False)
+    chosen: dict[str, Chosen] = field(default_factory=dict, init=False)
+    evidence: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self) -> ClosedFormFit:
         asked = BOTH if self.settings.next_state else self.settings.state_at
@@ -348,8 +346,7 @@ class LastFit:
     ) -> tuple[float, float]:
         """What returns cannot exclude at most steps, and more of it where episodes terminate."""
         total = sum(hidden.values(), np.zeros(len(self.data.transitions)))
-        place = self.data.episodes.state_size + self.data.episodes.action_size
-        ended = self.data.transitions[:, place] > 0
+        ended = self.data.transitions[:, self.data.ended] > 0
         if not model.needs_termination or not ended.any() or ended.all():
             return max(float(total.mean()), 0.0), 0.0
         usual = max(float(total[~ended].mean()), 0.0)
@@ -558,15 +555,9 @@ def fit_labels(
 class _MomentOfLabels(EffectChooser):
     """The search for effects behind labels, with states at one moment of the transitions."""
 
-    def __init__(
-        self,
-        given: Labelled,
-        moment: str,
-        settings: ClosedFormSettings,
-        rng: np.random.Generator,
-        progress: Progress,
-    ) -> None:
-        super().__init__(given.episodes, moment, settings, rng, progress, combine=given.combine)
+    def __init__(self, given: Labelled, moment: str, *how: Any) -> None:
+        """`how` are the settings, the random numbers and the progress of an `EffectChooser`."""
+        super().__init__(given.episodes, moment, *how, combine=given.combine)
         self.given = given
         # No effect is kept without evidence.
         self.rules = replace(self.rules, add_most=BARS.label_added, kept=frozenset())
@@ -687,7 +678,7 @@ class _LabelFit(LastFit):
         power = self.data.unit**2
         scaled = {effect: variance / power for effect, variance in selection.start[0].items()}
         start = scaled, 1 / power
-        last = bank.fit(list(selection.effects), start, self.rules, free=False, iterations=0)
+        last = bank.fit(list(selection.effects), start, self.rules, iterations=0)
         return last, bank, self.moment.scores, 0
 
     def finish(self, evidence: dict[str, float]) -> ClosedFormFit:
