@@ -105,8 +105,10 @@ class SharedArrays:
     """Arrays that all processes see: weights go in, the steps of a round come out."""
 
     def __init__(self, settings: FleetSettings, memory: Any) -> None:
+        """Lay the arrays out in `memory`. Without memory they show how much of it they need."""
         self._memory = memory
-        self._begin = 0
+        self.size = 0
+        """Number of bytes of all arrays, with room for their alignment."""
         members, environments = len(settings.seeds), settings.environments
         shape = (SLOTS, environments, settings.steps)
         states, actions = settings.spec.observation_size, settings.spec.action_size
@@ -127,21 +129,12 @@ class SharedArrays:
         self.evaluated = self._array((settings.workers,), np.int64)
         """The member that each worker evaluates, or has evaluated last."""
 
-    @staticmethod
-    def count_bytes(settings: FleetSettings) -> int:
-        """The memory that the arrays need, with room for their alignment."""
-        spec, members = settings.spec, len(settings.seeds)
-        per_step = 4 * (2 * spec.observation_size + spec.action_size) + 8 + 2
-        weights = members * (SLOTS + 1) * 4 * count_weights(spec)
-        rows = settings.environments * (SLOTS * settings.steps * per_step + 8)
-        return weights + rows + settings.workers * 16 + 11 * _ALIGNMENT
-
     def rows_of(self, slot: int, environment: int) -> RoundSteps:
         return RoundSteps(*(array[slot, environment] for array in self.rows))
 
     def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
-        array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self._begin)
-        self._begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self.size)
+        self.size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         return array
 
 
@@ -645,7 +638,7 @@ class Fleet:
         self._groups: list[WorkerGroup] = []
         # This memory has no name, so that nothing is left behind however the processes end.
         context = multiprocessing.get_context("spawn")
-        memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))
+        memory = context.RawArray("b", SharedArrays(self._settings, None).size)
         self._shared = SharedArrays(self._settings, memory)
         make = processes.make_worker if workers else processes.InProcessWorker
         groups = np.array_split(np.arange(self._settings.environments), self._settings.workers)

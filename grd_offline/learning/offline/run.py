@@ -30,7 +30,7 @@ from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_percentage
 from grd_offline.io import datasets
-from grd_offline.io.files.results import LOG_FILE, OFFLINE
+from grd_offline.io.files.results import OFFLINE
 from grd_offline.io.formats.record import OBSERVED, STD
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.actors import ActorSpec
@@ -42,7 +42,6 @@ from grd_offline.learning.runs.process import choose_device, choose_workers, pre
 from grd_offline.learning.runs.run import (
     CHECK_EVERY,
     CHUNK,
-    LOG_EVERY,
     Evaluation,
     Run,
     RunFolder,
@@ -558,25 +557,6 @@ class OfflineFolder(RunFolder):
             "policy_states": run.states,
         }
 
-    def on_progress(self, stage: str, share: float) -> None:
-        """Write a row of the log of each member at intervals."""
-        run = self.run
-        if run.step // LOG_EVERY <= self.logged:
-            return
-        self.logged = run.step // LOG_EVERY
-        agent, skipped = run.learner.agent, run.learner.count_skipped()
-        names = [f"{name}_loss" for name in agent.loss_names]
-        losses = agent.losses.numpy(force=True).T
-        rows = [
-            {
-                **self._describe_owner(member, run.step),
-                "skipped": int(count),
-                **dict(zip(names, map(float, own), strict=True)),
-            }
-            for member, count, own in zip(run.members, skipped, losses, strict=True)
-        ]
-        self._append(LOG_FILE, rows)
-
 
 def train_offline(
     source: str | os.PathLike[str],
@@ -708,11 +688,7 @@ def train_members(
             where = "outside of what the environment takes: policies cannot take them either"
             observer.on_warning(f"{share} of the data's actions are {where}")
         files.create(run, data=about, command=command, workers=workers, device=device)
-        observer.on_start(files)
-        run.train()
-        result = files.make_result()
-        observer.on_result(files, result)
-        return result
+        return files.train(observer)
 
 
 def describe_data(source: str | os.PathLike[str], data: OfflineData) -> dict[str, Any]:

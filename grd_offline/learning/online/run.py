@@ -63,6 +63,7 @@ from grd_offline.learning.runs.run import (
     RunFolder,
     TrainingResult,
     Writer,
+    pick_losses,
 )
 from grd_offline.learning.settings import DISCRETE, MANY_STATES, Member, OnlineSettings
 from grd_offline.networks.members.device import Download
@@ -613,8 +614,6 @@ class OnlineFolder(RunFolder):
         self._rows = dict.fromkeys(self.tables, 0)
         """Number of rows of each table. A resume looks whether they are still there."""
         self._writer = Writer()
-        self._log: tuple[Download, Callable[[], list[dict[str, Any]]]] | None = None
-        """Rows of the log whose numbers are on their way from the device."""
         self._board: Any = None
         self._let_go: Callable[[], Any] = lambda: None
 
@@ -671,16 +670,10 @@ class OnlineFolder(RunFolder):
         self._board = SummaryWriter(str(folder), purge_step=purge_step)
 
     def on_progress(self, stage: str, share: float) -> None:
-        """Begin a row of the log for each member now and then; write it when it is complete."""
-        run = self.run
-        if run.step // LOG_EVERY > self.logged:
-            self._write_log()
-            self.logged = run.step // LOG_EVERY
-            self._log = self._begin_log(run)
-        if self._log is not None and self._log[0].is_ready:
-            self._write_log()
+        """Write the log, and a checkpoint now and then."""
+        super().on_progress(stage, share)
         if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
-            self._begin_checkpoint(run)
+            self._begin_checkpoint(self.run)
 
     def save(self, run: Any) -> None:
         """Write a checkpoint, and wait for it."""
@@ -744,48 +737,29 @@ class OnlineFolder(RunFolder):
             "policy_states": int(moment.policy_mask[index].sum()),
         }
 
-    def _write_log(self) -> None:
-        """Write the rows that have been begun, if any, and wait for what they need."""
-        if self._log is not None:
-            rows, self._log = self._log[1](), None
-            self._append(run_files.LOG_FILE, rows)
-
-    def _begin_log(self, run: OnlineRun) -> tuple[Download, Callable[[], list[dict[str, Any]]]]:
-        """Ask for the numbers of a moment. The function makes the rows of them.
-
-        The first that comes back is ready when the function would not wait for the device.
-        """
-        agent, updates = run.learner.agent, run.learner.updates
-        skipped, losses = run.learner.begin_skipped(), Download(agent.losses)
-        others = {name: Download(values) for name, values in agent.find_log_values().items()}
+    def _begin_log(self, run: OnlineRun) -> Callable[[], list[dict[str, Any]]]:
+        finish_rows, updates = super()._begin_log(run), run.learner.updates
+        found = run.learner.agent.find_log_values()
+        others = {name: Download(values) for name, values in found.items()}
         sources = run.learner.sources
-        of_sources = [(s, Download(found)) for s in sources if (found := s.losses) is not None]
+        of_sources = [(s, Download(losses)) for s in sources if (losses := s.losses) is not None]
         predicted = run.begin_predictions()
         seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
-        rows = [
-            {
-                **self._describe_owner(member, run.step),
-                "updates": updates,
-                "training_return": "" if last is None else _blank(last[0].episode_return),
-                **seconds,
-            }
-            for member, last in zip(run.members, run.last_episodes, strict=True)
-        ]
+        last_ones = list(run.last_episodes)
 
         def finish() -> list[dict[str, Any]]:
-            correlations = run.correlate(predicted())
-            for index, row in enumerate(rows):
-                row["correlation"] = _blank(correlations[index])
-                row |= _pick_losses(agent.loss_names, losses, index, updates)
+            correlations, rows = run.correlate(predicted()), finish_rows()
+            for index, (row, last) in enumerate(zip(rows, last_ones, strict=True)):
+                row |= {"updates": updates, "correlation": _blank(correlations[index]), **seconds}
+                row["training_return"] = "" if last is None else _blank(last[0].episode_return)
                 row |= {name: float(values.finish()[index]) for name, values in others.items()}
-                row["skipped"] = int(skipped.finish()[index])
                 for source, own in of_sources:
                     place = index - source.members.start
                     if 0 <= place < source.size:
-                        row |= _pick_losses(source.loss_names, own, place, updates)
+                        row |= pick_losses(source.loss_names, own, place, updates)
             return rows
 
-        return Download(run.learner.counter), finish
+        return finish
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
         super()._append(name, rows)
@@ -826,6 +800,10 @@ class OnlineFolder(RunFolder):
         )
         model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
 
+    def finish(self) -> None:
+        self.save(self.run)
+        self.close()
+
     def close(self) -> None:
         self._write_log()
         self._writer.close()
@@ -849,14 +827,6 @@ def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
             return OnlineSettings(**given), contents
     except DataError as error:
         raise error.at(file=file) from None
-
-
-def _pick_losses(
-    names: Sequence[str], losses: Download, place: int, updates: int
-) -> dict[str, float | str]:
-    """The losses of one member, blank before the first update."""
-    values = losses.finish()[:, place].tolist() if updates else [""] * len(names)
-    return {f"{name}_loss": value for name, value in zip(names, values, strict=True)}
 
 
 def _blank(value: float) -> float | str:
@@ -1009,12 +979,7 @@ def resume_online(
 
 
 def _train(run: OnlineRun, files: OnlineFolder, observer: Observer) -> TrainingResult:
-    observer.on_start(files)
-    run.train()
-    files.save(run)
-    files.close()
-    result = files.make_result()
-    observer.on_result(files, result)
+    result = files.train(observer)
     if run.restarts:
         why = "a worker process died, or the environment does not repeat itself"
         observer.on_warning(f"unfinished episodes lost: {run.restarts} ({why})")

@@ -359,6 +359,8 @@ class RunFolder(Observer, ABC):
         """Seconds of training before this process."""
         self.logged = 0
         """Number of times that `LOG_EVERY` steps are in the log."""
+        self._log: tuple[Callable[[], list[dict[str, Any]]], Download] | None = None
+        """Rows of the log whose numbers are on their way from the device."""
         self._start = time.monotonic()
         self.tables = {
             run_files.LOG_FILE: self.log_columns,
@@ -458,8 +460,49 @@ class RunFolder(Observer, ABC):
                 self._save_best(run, index, evaluation)
         self._append(run_files.EVALUATIONS_FILE, rows)
 
-    def make_result(self) -> TrainingResult:
-        """What the run has come to."""
+    def on_progress(self, stage: str, share: float) -> None:
+        """Begin a row of the log for each member now and then; write it when it is complete."""
+        if self.run.step // LOG_EVERY > self.logged:
+            self._write_log()
+            self.logged = self.run.step // LOG_EVERY
+            self._log = self._begin_log(self.run), Download(self.run.learner.counter)
+        if self._log is not None and self._log[1].is_ready:
+            self._write_log()
+
+    def _begin_log(self, run: Any) -> Callable[[], list[dict[str, Any]]]:
+        """Ask for the numbers of a moment. The function waits for them and makes the rows."""
+        agent, updates = run.learner.agent, run.learner.updates
+        skipped, losses = run.learner.begin_skipped(), Download(agent.losses)
+        rows = [self._describe_owner(member, run.step) for member in run.members]
+
+        def finish() -> list[dict[str, Any]]:
+            for index, row in enumerate(rows):
+                row |= pick_losses(agent.loss_names, losses, index, updates)
+                row["skipped"] = int(skipped.finish()[index])
+            return rows
+
+        return finish
+
+    def _write_log(self) -> None:
+        """Write the rows that have been begun, if any, and wait for what they need."""
+        if self._log is not None:
+            rows, self._log = self._log[0](), None
+            self._append(run_files.LOG_FILE, rows)
+
+    def finish(self) -> None:
+        """Write what is missing at the end of the run."""
+        self._write_log()
+
+    def train(self, observer: Observer) -> TrainingResult:
+        """Let the run train, and tell the observer how it begins and what it comes to."""
+        observer.on_start(self)
+        self.run.train()
+        self.finish()
+        result = self._make_result()
+        observer.on_result(self, result)
+        return result
+
+    def _make_result(self) -> TrainingResult:
         run, policies = self.run, {}
         rows = [
             {n: v if n in _NAMES else float(v) if v else None for n, v in row.items()}
@@ -481,6 +524,14 @@ class RunFolder(Observer, ABC):
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
         run_files.append_rows(self.path / name, self.tables[name], rows)
+
+
+def pick_losses(
+    names: Sequence[str], losses: Download, place: int, updates: int
+) -> dict[str, float | str]:
+    """The losses of one member, blank before the first update."""
+    values = losses.finish()[:, place].tolist() if updates else [""] * len(names)
+    return {f"{name}_loss": value for name, value in zip(names, values, strict=True)}
 
 
 def _describe_member(member: Any) -> dict[str, Any]:
