@@ -45,6 +45,16 @@ def env_args_setting() -> Any:
     )
 
 
+def step_limit_setting(**bounds: Any) -> Any:
+    """The setting that has the largest number of steps of an episode."""
+    return setting(
+        None,
+        "Truncate episodes after this number of steps. The default is the limit of the "
+        "environment, or 1000 if it has none.",
+        **bounds,
+    )
+
+
 class RunMember(ABC):
     """One of the policies that are trained side by side."""
 
@@ -133,13 +143,7 @@ class CollectSettings(Settings):
         False,
         "Also store the true reward of each step, so that a decomposition can be compared with it.",
     )
-    max_episode_steps: int | None = setting(
-        None,
-        "Truncate episodes after this number of steps. The default is the limit of the "
-        "environment, or 1000 if it has none.",
-        at_least=1,
-        at_most=LARGEST_STEP_LIMIT,
-    )
+    max_episode_steps: int | None = step_limit_setting(at_least=1, at_most=LARGEST_STEP_LIMIT)
 
     def __post_init__(self) -> None:
         from grd_offline.learning.agents.actors import check_checkpoints
@@ -363,12 +367,7 @@ class OnlineSettings(Settings):
         "Collect during the updates, with the policy of one block before. Otherwise collection "
         "and updates alternate strictly.",
     )
-    max_episode_steps: int | None = setting(
-        None,
-        "Truncate episodes after this number of steps. The default is the limit of the "
-        "environment, or 1000 if it has none.",
-        **COUNT,
-    )
+    max_episode_steps: int | None = step_limit_setting(**COUNT)
     env_args: Mapping[str, Any] = env_args_setting()
     sets: Mapping[str, tuple[float, ...]] = setting(
         None,

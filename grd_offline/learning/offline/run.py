@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,10 +77,9 @@ class OfflineData:
 
         Those of a decomposition are less by `pessimism` times their standard deviation.
         """
-        if name == "relabelled" and name in self.rewards and pessimism > 0:
-            return be_pessimistic(self.rewards[name], self.spread, pessimism)
         if name in self.rewards:
-            return self.rewards[name]
+            deducted = pessimism if name == "relabelled" else 0.0
+            return be_pessimistic(self.rewards[name], self.spread, deducted)
         reasons = {
             "relabelled": "the data are not relabelled: decompose them first",
             "true": "the data hold no true rewards: collect them with --keep-true-rewards",
@@ -129,13 +128,7 @@ def load_data(source: str | os.PathLike[str], **reading: Any) -> OfflineData:
         names = [name for name in SOURCES if all(name in part for part in parts)]
         has_spread = all("spread" in part for part in parts)
         return OfflineData(
-            episodes=EpisodeSet.from_episodes(
-                episodes,
-                observation_names=shape.observation_names,
-                action_names=shape.action_names,
-                discrete_actions=shape.discrete_actions,
-                environment=header.environment,
-            ),
+            episodes=replace(shape, load=episodes.__getitem__, provenance=None),
             rewards={name: np.concatenate([part[name] for part in parts]) for name in names},
             discount=header.discount,
             env_args=arguments if isinstance(arguments, Mapping) else None,
@@ -156,14 +149,10 @@ def be_pessimistic(rewards: Array, spread: Array | None, pessimism: float) -> Ar
 
 def _find_rewards(record: datasets.Record, episode: Episode) -> dict[str, Array]:
     """The rewards of one episode, by the name of the source."""
-    given = record.rewards.astype(np.float64)
-    found = {"observed": given}
-    if OBSERVED in record.extras:
-        found = {"relabelled": given, "observed": record.extras[OBSERVED].astype(np.float64)}
-    if TRUE in record.extras:
-        found["true"] = record.extras[TRUE].astype(np.float64)
-    if STD in record.extras:
-        found["spread"] = record.extras[STD].astype(np.float64)
+    fields = {"observed": OBSERVED, "true": TRUE, "spread": STD}
+    given = {name: record.extras[field] for name, field in fields.items() if field in record.extras}
+    given = {"relabelled" if "observed" in given else "observed": record.rewards, **given}
+    found = {name: rewards.astype(np.float64) for name, rewards in given.items()}
     for name, rewards in found.items():
         if rewards.shape != (len(episode),):
             raise DataError(f"expected shape ({len(episode)},), got {rewards.shape}", field=name)
@@ -444,8 +433,7 @@ class OfflineRun(Run):
                     low, high = find_bounds(transitions.actions)
                 sizes = (episodes.state_size, *settings.hidden, episodes.action_size)
                 self.spec = ActorSpec(agent.actor_kind, sizes, tuple(low), tuple(high))
-            low, high = np.array(self.spec.low), np.array(self.spec.high)
-            self.outside = find_outside(transitions.actions, low, high)
+            self.outside = find_outside(transitions.actions, self.spec.low, self.spec.high)
             """Fraction of the steps of the data whose action the policies cannot take."""
             units = self.units.items()
             self.learner = OfflineLearner(
@@ -453,8 +441,8 @@ class OfflineRun(Run):
                 self.members,
                 transitions,
                 {name: (rewards[name] - shift) * scale for name, (shift, scale) in units},
-                low=low,
-                high=high,
+                low=self.spec.low,
+                high=self.spec.high,
                 device=torch.device(device),
                 is_discrete=is_discrete,
             )

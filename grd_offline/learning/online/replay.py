@@ -121,13 +121,12 @@ class Replay:
             # Some might have to make room for others.
             return [self.add(member, episode) for member, episode in finished]
         spots = [
-            self.layouts[member].make_room(length)
+            (member, *self.layouts[member].make_room(length))
             for (member, _), length in zip(finished, lengths, strict=True)
         ]
-        places = [(member, *spot) for (member, _), spot in zip(finished, spots, strict=True)]
-        self._write_steps(finished, places)
+        self._write_steps(finished, spots)
         self._publish()
-        return [slice(spot[0], spot[0] + n) for spot, n in zip(spots, lengths, strict=True)]
+        return [slice(first, first + n) for (_, first, *_), n in zip(spots, lengths, strict=True)]
 
     def _write_steps(
         self,

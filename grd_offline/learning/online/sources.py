@@ -15,7 +15,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -40,6 +39,7 @@ from grd_offline.networks.members.nn import (
     build_members,
     to_gumbel,
 )
+from grd_offline.networks.members.optimiser import Adam
 from grd_offline.rewards.network import NetworkFunction
 from grd_offline.rewards.quadratic import QuadraticFunction
 
@@ -62,6 +62,10 @@ class RewardSource:
     losses: Tensor | None = None
     """(term, member) at the last update, for the log."""
     loss_names: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    """Methods that become one kernel each where that pays."""
+    adam: Adam | None = None
+    """The optimiser of its networks, where it has any."""
     names: tuple[Sequence[str], Sequence[str]] | None = None
     """Names of the dimensions of observations and of actions, where they are known."""
 
@@ -77,6 +81,11 @@ class RewardSource:
 
     def compile(self, backend: str) -> None:
         """Fuse what lies between matrix products; for devices where that pays."""
+        for name in self.compiled:
+            method = torch.compile(getattr(self, name), dynamic=False, backend=backend)
+            setattr(self, name, method)
+        if self.adam is not None:
+            self.adam.compile(backend)
 
     def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         """(member, batch) the reward of each step; `steps` are those of these members."""
@@ -167,6 +176,8 @@ class RewardSource:
     @property
     def skipped(self) -> Tensor:
         """(member,) updates that were left out because they were not finite."""
+        if self.adam is not None:
+            return self.adam.skipped.squeeze(1)
         return torch.zeros(self.size, device=self.replay.device)
 
 
@@ -498,7 +509,9 @@ class Generative(RewardSource):
     as they come in.
     """
 
+    losses: Tensor
     loss_names = ("reward", "dynamics", "sparsity")
+    compiled = ("_compute_reward_loss", "_compute_dynamics_losses")
 
     def __init__(
         self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
@@ -524,6 +537,7 @@ class Generative(RewardSource):
             lambdas=SparsityWeights(*(replay.send(c) for c in columns)),  # type: ignore[arg-type]
             rates=replay.send(member.model_rate for member in members),
         )
+        self.adam = self.model.adam
         self._draws = SourceNumbers(
             [member.seed for member in members],
             device,
@@ -538,32 +552,23 @@ class Generative(RewardSource):
         self._offset = torch.zeros((self.size, 1), device=device)
         self._scale = torch.ones((self.size, 1), device=device)
         self._spread = torch.ones((self.size, 1), device=device)
-        self._terms = torch.zeros((3, self.size), device=device)
-        self.losses = self._terms
+        self.losses = torch.zeros((3, self.size), device=device)
         self._side = SideStream(device)
-        self._reward_loss_of = self._compute_reward_loss
-        self._dynamics_losses_of = self._compute_dynamics_losses
 
     def update(self, steps: ReplaySteps, counter: Tensor) -> None:
         cuda = self.replay.device.type == "cuda"
         rows = self._episodes * self.replay.longest if cuda else None
         with self._side.fork():
-            dynamics, sparsity = self._dynamics_losses_of(steps, counter)
-        reward = self._reward_loss_of(counter, rows)
+            dynamics, sparsity = self._compute_dynamics_losses(steps, counter)
+        reward = self._compute_reward_loss(counter, rows)
         self._side.join()
         self.model.step(reward + dynamics + sparsity)
-        for target, term in zip(self._terms, (reward, dynamics, sparsity), strict=True):
+        for target, term in zip(self.losses, (reward, dynamics, sparsity), strict=True):
             target.copy_(term.detach())
 
     def cuda_graph_key(self) -> Hashable:
         """Episodes that have become much longer need other graphs."""
         return self.replay.longest
-
-    def compile(self, backend: str) -> None:
-        compile_ = partial(torch.compile, dynamic=False, backend=backend)
-        self._reward_loss_of = compile_(self._compute_reward_loss)
-        self._dynamics_losses_of = compile_(self._compute_dynamics_losses)
-        self.model.adam.compile(backend)
 
     def _compute_reward_loss(self, counter: Int[Tensor, ""], rows: int | None) -> Members:
         """Compute L_rew on D_1, whose episodes lie end to end."""
@@ -646,10 +651,6 @@ class Generative(RewardSource):
         super().load_state(state)
         self.refresh()
 
-    @property
-    def skipped(self) -> Tensor:
-        return self.model.adam.skipped.squeeze(1)
-
 
 class Normaliser:
     """Running sums over all finished episodes, and the scales that follow from them."""
@@ -693,7 +694,9 @@ class RrdSource(RewardSource):
     which.
     """
 
+    losses: Tensor
     loss_names = ("reward",)
+    compiled = ("_compute_losses",)
 
     def __init__(
         self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
@@ -706,20 +709,15 @@ class RrdSource(RewardSource):
         ).to(device)
         unbiased = [member.method == "rrd-unbiased" for member in members]
         self.model = RrdModel(net, unbiased, replay.send(m.model_rate for m in members))
+        self.adam = self.model.adam
         seeds = [member.seed for member in members]
         self._draws = SourceNumbers(seeds, device, (episodes,), (episodes, replay.limit))
-        self._term = torch.zeros((1, self.size), device=device)
-        self.losses = self._term
-        self._losses_of = self._compute_losses
+        self.losses = torch.zeros((1, self.size), device=device)
 
     def update(self, steps: ReplaySteps, counter: Tensor) -> None:
-        losses = self._losses_of(counter)
+        losses = self._compute_losses(counter)
         self.model.step(losses)
-        self._term[0] = losses.detach()
-
-    def compile(self, backend: str) -> None:
-        self._losses_of = torch.compile(self._compute_losses, dynamic=False, backend=backend)
-        self.model.adam.compile(backend)
+        self.losses[0] = losses.detach()
 
     def _compute_losses(self, counter: Int[Tensor, ""]) -> Members:
         picks, order = (self._draws.draw(counter, part) for part in range(2))
@@ -736,10 +734,6 @@ class RrdSource(RewardSource):
 
     def state(self) -> dict[str, Any]:
         return {"net": self.model.adam.state()}
-
-    @property
-    def skipped(self) -> Tensor:
-        return self.model.adam.skipped.squeeze(1)
 
 
 def _join(steps: ReplaySteps | SampledSteps) -> Tensor:
