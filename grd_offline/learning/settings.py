@@ -407,9 +407,8 @@ class OnlineSettings(Settings):
 
     def make_members(self) -> list[Member]:
         """Every combination of method, fit, value and seed. Members of a kind stand together."""
-        from grd_offline.methods.paper import (
-            find_lambdas,  # needs torch: not for a help text
-        )
+        # It needs torch: not for a help text.
+        from grd_offline.methods.paper import find_lambdas
 
         rates = [getattr(self, name) for name in _RATES]
         base = Member("", None, 0, find_lambdas(self.environment), *rates)
@@ -467,7 +466,6 @@ JUDGED = ("grd", "uniform", "ircr", "rrd")
 """Methods that `judge` compares by default."""
 _SIZE: dict[str, Any] = {"above": 0, "at_most": 10**6}
 MOST_SEEDS = 1000
-MOST_BATCH = 65_536
 SEEDS_END = 2**60
 """Seeds are smaller than this: networks are seeded with four times the seed."""
 
@@ -521,7 +519,7 @@ class OfflineSettings(Settings):
         100_000, "Number of updates of each policy (both papers: 1,000,000).", at_least=1
     )
     batch: int = setting(
-        256, "Number of steps per update (both papers).", at_least=1, at_most=MOST_BATCH
+        256, "Number of steps per update (both papers).", at_least=1, at_most=65_536
     )
     discount: float = setting(0.99, "Discount factor of the policy (both papers).", **RATE)
     hidden: tuple[int, ...] = setting(

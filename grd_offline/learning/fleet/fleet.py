@@ -601,11 +601,6 @@ class Fleet:
         )
         self.members, self.steps = len(self._settings.seeds), steps
         self._watch, self._observer = HangWatch(observer.on_warning), observer
-        self._start_positions()
-        self._evaluation: RunningEvaluation | None = None
-        self._start_workers(workers)
-
-    def _start_positions(self) -> None:
         count = self._settings.environments
         self._positions = [start_of_episode(self._settings, 0) for _ in range(count)]
         self._lost = np.zeros(count, np.bool_)
@@ -619,6 +614,8 @@ class Fleet:
         self._rounds: deque[RoundOrder] = deque()
         """The rounds that are under way, the oldest first."""
         self._slot = 0
+        self._evaluation: RunningEvaluation | None = None
+        self._start_workers(workers)
 
     def _start_workers(self, workers: int) -> None:
         self._groups: list[WorkerGroup] = []
@@ -680,22 +677,23 @@ class Fleet:
 
     def wait_round(self, seconds: float) -> bool:
         """Wait a little for the oldest round. Says whether it is finished."""
-        if not self._rounds:
-            raise RuntimeError("no round is running: start one first")
-        busy = [group for group in self._groups if group.owes]
-        if any(self._rounds[0] in group.owes for group in busy):
+        order, busy = self._find_oldest(), [group for group in self._groups if group.owes]
+        if any(order in group.owes for group in busy):
             self._receive(busy, seconds)
-        return not any(self._rounds[0] in group.owes for group in self._groups)
+        return not any(order in group.owes for group in self._groups)
 
     def finish_round(self) -> Round:
         """Wait for the oldest round that was started. The arrays belong to the caller."""
-        if not self._rounds:
-            raise RuntimeError("no round is running: start one first")
-        order = self._rounds[0]
+        order = self._find_oldest()
         self._wait_for(lambda group: order in group.owes)
         self._rounds.popleft()
         self._settled = list(self._after[order.slot]), np.zeros_like(self._lost)
         return Round(*(array[order.slot].copy() for array in self._shared.rows))
+
+    def _find_oldest(self) -> RoundOrder:
+        if not self._rounds:
+            raise RuntimeError("no round is running: start one first")
+        return self._rounds[0]
 
     def start_evaluation(self, index: int, weights: ArrayLike, episodes: int) -> None:
         """Start an evaluation and return at once. `index` decides how the episodes start.

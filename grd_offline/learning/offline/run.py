@@ -401,8 +401,7 @@ class OfflineRun(Run):
         observer: Observer = NOBODY,
     ) -> None:
         """`rewards`: for each of the settings' sources, one for every step of the episodes."""
-        super().__init__(observer)
-        self.settings, self.members = settings, settings.make_members()
+        super().__init__(settings, observer)
         self.total = settings.updates
         rewards = {name: np.asarray(values) for name, values in rewards.items()}
         self.units = _find_units(settings, episodes, rewards)

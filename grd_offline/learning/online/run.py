@@ -112,8 +112,7 @@ class OnlineRun(Run):
         device: str = "cpu",
         observer: Observer = NOBODY,
     ) -> None:
-        super().__init__(observer)
-        self.settings, self.members = settings, settings.make_members()
+        super().__init__(settings, observer)
         self.waits_for_evaluations = not settings.overlap
         self.total = -(-settings.steps // settings.round_steps) * settings.round_steps
         algorithm = find_algorithm(settings.backbone)

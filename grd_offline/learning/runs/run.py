@@ -147,7 +147,8 @@ class Run(ABC):
     waits_for_evaluations = False
     """Whether members stop learning during an evaluation."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, settings: Any, observer: Observer) -> None:
+        self.settings, self.members = settings, settings.make_members()
         self.observer = observer
         self._evaluating: tuple[int, NDArray[np.float32]] | None = None
         self._told = 0
