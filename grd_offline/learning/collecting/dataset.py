@@ -318,14 +318,13 @@ class EpisodeWorker:
     def receive(self) -> tuple[int, Record | DataError]:
         """The next episode, or the error that ended it. A worker that failed has nothing more."""
         index = self.queue[0]
-        result: Record | DataError | None
+        result: Any
         try:
             result = self.worker.receive()
         except ProcessDied as death:
             result = DataError(f"the worker process died {death}", episode=index)
         except DataError as error:
             result = error
-        assert result is not None
         self.has_failed = isinstance(result, DataError)
         self.queue.popleft()
         return index, result

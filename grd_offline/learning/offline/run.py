@@ -530,12 +530,15 @@ class OfflineFolder(RunFolder):
 
     format = OFFLINE
     log_columns = LOG_COLUMNS
+    data: Mapping[str, Any]
+    """Plain values that describe the dataset."""
     correlations: Mapping[str, float | None]
     """Correlation of the rewards of each source with the true rewards. None if those are not
     known."""
 
     def _describe_run(self, run: OfflineRun) -> dict[str, Any]:
-        return {"reward_units": {name: units._asdict() for name, units in run.units.items()}}
+        units = {name: units._asdict() for name, units in run.units.items()}
+        return {"data": dict(self.data), "reward_units": units}
 
     def _describe_policy(self, run: OfflineRun, index: int, step: int) -> dict[str, Any]:
         correlation = self.correlations.get(run.members[index].source)
@@ -663,6 +666,7 @@ def train_members(
     command: Sequence[str],
 ) -> TrainingResult:
     """Train all members and write the run into its folder. `about` describes the data."""
+    files.data = about
     files.correlations = {name: data.correlate(values) for name, values in rewards.items()}
     device, workers = choose_device(device), choose_workers(workers)
     prepare_process(device, batch=settings.batch, hidden=settings.hidden)
@@ -674,7 +678,7 @@ def train_members(
             share = format_percentage(max(run.outside, 0.001), 1)
             where = "outside of what the environment takes: policies cannot take them either"
             observer.on_warning(f"{share} of the data's actions are {where}")
-        files.create(run, data=about, command=command, workers=workers, device=device)
+        files.create(run, command=command, workers=workers, device=device)
         return files.train(observer)
 
 

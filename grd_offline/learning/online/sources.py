@@ -15,10 +15,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from grd_offline.additive.search import EvidenceProblem
@@ -319,9 +320,9 @@ class Quadratic(RewardSource):
         for member, solution in zip(changed, solutions, strict=True):
             self._take(member, solution)
 
-    def _take(self, member: int, solution: Solution) -> None:
+    def _take(self, member: int, solution: QuadraticFunction) -> None:
         targets = (self._mean, self._std, self._constant, self._linear, self._products)
-        for target, value in zip(targets, solution, strict=True):
+        for target, value in zip(targets, solution.tensors().values(), strict=True):
             sent = torch.from_numpy(np.asarray(value, np.float32))
             target[member].copy_(sent.view(target[member].shape), non_blocking=True)
 
@@ -335,8 +336,7 @@ class Quadratic(RewardSource):
         return (slopes * inputs).sum(-1) + self._constant
 
     def export(self, member: int) -> QuadraticFunction:
-        solution = self.solvers[member].solution
-        return QuadraticFunction(states=self.states, **solution._asdict())
+        return self.solvers[member].solution
 
     def state(self) -> dict[str, Any]:
         return {"solvers": [solver.state() for solver in self.solvers]}
@@ -345,17 +345,6 @@ class Quadratic(RewardSource):
         for member, (solver, part) in enumerate(zip(self.solvers, state["solvers"], strict=True)):
             solver.load_state(part)
             self._take(member, solver.solution)
-
-
-class Solution(NamedTuple):
-    """r = constant + linear . z + z' products z with z = (x - mean) / std."""
-
-    mean: Array
-    std: Array
-    constant: Array
-    linear: Array
-    products: Array
-    """(input, input), upper triangle."""
 
 
 class Solver:
@@ -383,7 +372,7 @@ class Solver:
         shapes = ((states,), (actions,), (states, states), (actions, states))
         self.masks: tuple[Array, ...] = tuple(np.ones(shape) for shape in shapes)
         zeros, products = np.zeros(self.inputs), np.zeros((self.inputs, self.inputs))
-        self.solution = Solution(zeros, np.ones(self.inputs), np.zeros(1), zeros, products)
+        self.solution = self._make_solution(zeros, np.ones(self.inputs), 0.0, zeros, products)
 
     def add(self, episode: FinishedEpisode) -> None:
         """Keep an episode's sums: T, the sums of x_i, of x_i^2 and of x_i x_j."""
@@ -396,7 +385,11 @@ class Solver:
         self._returns.append(episode.episode_return)
         self._dynamics.add(values, episode.observations[1:].astype(np.float64))
 
-    def solve(self) -> Solution:
+    def _make_solution(self, *tensors: ArrayLike) -> QuadraticFunction:
+        """Mean and std of the inputs, the constant, and the weights of z and of z z'."""
+        return QuadraticFunction(states=self.states, **dict(zip(_TENSORS, tensors, strict=True)))
+
+    def solve(self) -> QuadraticFunction:
         """The coefficients by the evidence, masks by what each input carries.
 
         The masks of the dynamics are found anew when the steps have grown.
@@ -423,9 +416,8 @@ class Solver:
         weights[~np.concatenate([kept, kept[self._first] & kept[self._second]])] = 0
         linear, products = weights[: self.inputs], np.zeros((self.inputs, self.inputs))
         products[self._first, self._second] = weights[self.inputs :]
-        self.solution = Solution(
-            mean, std, np.array([constant - centres @ weights]), linear, products
-        )
+        constant = constant - centres @ weights
+        self.solution = self._make_solution(mean, std, constant, linear, products)
         dynamics = self.masks[2:]
         if self._dynamics.count >= MASK_GROWTH * self._masks_at:
             dynamics = tuple(np.split(self._dynamics.find_edges(), [self.states]))
@@ -480,7 +472,7 @@ class Solver:
             "returns": np.array(self._returns),
             "variances": self._variances,
             "noise": self._noise,
-            "solution": tuple(self.solution),
+            "solution": tuple(self.solution.tensors().values()),
             "masks": self.masks,
             "masks_at": self._masks_at,
             **{name: getattr(self._dynamics, name) for name in _SUMS},
@@ -490,7 +482,7 @@ class Solver:
         self._moments = deque(np.asarray(state["moments"]), maxlen=WINDOW)
         self._returns = deque(np.asarray(state["returns"]).tolist(), maxlen=WINDOW)
         self._variances, self._noise = np.array(state["variances"]), float(state["noise"])
-        self.solution = Solution(*(np.array(part) for part in state["solution"]))
+        self.solution = self._make_solution(*map(np.array, state["solution"]))
         self.masks = tuple(np.array(part) for part in state["masks"])
         self._masks_at = float(state.get("masks_at", 0.0))
         for name in _SUMS:
@@ -498,6 +490,7 @@ class Solver:
 
 
 _SUMS = ("gram", "cross", "squares")
+_TENSORS = ("mean", "std", "constant", "linear", "products")
 
 
 class Generative(RewardSource):

@@ -8,7 +8,7 @@ Evaluations go on in worker processes while the members learn. What a run does b
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -383,19 +383,8 @@ class RunFolder(Observer, ABC):
         """Say what to do with a folder that exists already."""
         return ""
 
-    def create(
-        self,
-        run: Run,
-        *,
-        command: Sequence[str],
-        workers: int,
-        device: str,
-        data: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Start a new folder. A folder that has something in it is refused.
-
-        `data` describes the dataset of a run that learns from one.
-        """
+    def create(self, run: Run, *, command: Sequence[str], workers: int, device: str) -> None:
+        """Start a new folder. A folder that has something in it is refused."""
         self.run = run
         self.check_free()
         with storage_errors(self.path):
@@ -406,7 +395,6 @@ class RunFolder(Observer, ABC):
             "version": run_files.VERSION,
             "command": list(command),
             "environment": run.environment,
-            **({} if data is None else {"data": dict(data)}),
             **self._describe_run(run),
             "settings": run.settings.to_json(),
             "members": [_describe_member(member) for member in run.members],
