@@ -204,9 +204,7 @@ class Run(ABC):
             self._evaluating = None
 
     def _learn(self) -> None:
-        while not self._is_done() and not self.observer.should_stop():
-            if not self._advance():
-                break
+        while not self._is_done() and not self.observer.should_stop() and self._advance():
             self.finish_evaluation(wait=False)
             if self._is_evaluation_due():
                 self._evaluate()
