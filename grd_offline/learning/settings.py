@@ -45,6 +45,16 @@ def env_args_setting() -> Any:
     )
 
 
+def step_limit_setting(**bounds: Any) -> Any:
+    """The setting that has the largest number of steps of an episode."""
+    return setting(
+        None,
+        "Truncate episodes after this number of steps. The default is the limit of the "
+        "environment, or 1000 if it has none.",
+        **bounds,
+    )
+
+
 class RunMember(ABC):
     """One of the policies that are trained side by side."""
 
@@ -133,13 +143,7 @@ class CollectSettings(Settings):
         False,
         "Also store the true reward of each step, so that a decomposition can be compared with it.",
     )
-    max_episode_steps: int | None = setting(
-        None,
-        "Truncate episodes after this number of steps. The default is the limit of the "
-        "environment, or 1000 if it has none.",
-        at_least=1,
-        at_most=LARGEST_STEP_LIMIT,
-    )
+    max_episode_steps: int | None = step_limit_setting(at_least=1, at_most=LARGEST_STEP_LIMIT)
 
     def __post_init__(self) -> None:
         from grd_offline.learning.agents.actors import check_checkpoints
@@ -363,12 +367,7 @@ class OnlineSettings(Settings):
         "Collect during the updates, with the policy of one block before. Otherwise collection "
         "and updates alternate strictly.",
     )
-    max_episode_steps: int | None = setting(
-        None,
-        "Truncate episodes after this number of steps. The default is the limit of the "
-        "environment, or 1000 if it has none.",
-        **COUNT,
-    )
+    max_episode_steps: int | None = step_limit_setting(**COUNT)
     env_args: Mapping[str, Any] = env_args_setting()
     sets: Mapping[str, tuple[float, ...]] = setting(
         None,
@@ -408,9 +407,8 @@ class OnlineSettings(Settings):
 
     def make_members(self) -> list[Member]:
         """Every combination of method, fit, value and seed. Members of a kind stand together."""
-        from grd_offline.methods.paper import (
-            find_lambdas,  # needs torch: not for a help text
-        )
+        # It needs torch: not for a help text.
+        from grd_offline.methods.paper import find_lambdas
 
         rates = [getattr(self, name) for name in _RATES]
         base = Member("", None, 0, find_lambdas(self.environment), *rates)
@@ -468,7 +466,6 @@ JUDGED = ("grd", "uniform", "ircr", "rrd")
 """Methods that `judge` compares by default."""
 _SIZE: dict[str, Any] = {"above": 0, "at_most": 10**6}
 MOST_SEEDS = 1000
-MOST_BATCH = 65_536
 SEEDS_END = 2**60
 """Seeds are smaller than this: networks are seeded with four times the seed."""
 
@@ -522,7 +519,7 @@ class OfflineSettings(Settings):
         100_000, "Number of updates of each policy (both papers: 1,000,000).", at_least=1
     )
     batch: int = setting(
-        256, "Number of steps per update (both papers).", at_least=1, at_most=MOST_BATCH
+        256, "Number of steps per update (both papers).", at_least=1, at_most=65_536
     )
     discount: float = setting(0.99, "Discount factor of the policy (both papers).", **RATE)
     hidden: tuple[int, ...] = setting(

@@ -77,7 +77,8 @@ def test_a_run_that_is_stopped_keeps_its_policies(tmp_path):
     observers = Observers([files, keeper])
     settings = make_settings(seeds=1, environment=None)
     with OfflineRun(settings, EPISODES, {"true": TRUE}, observer=observers) as run:
-        files.create(run, data={}, command=["x"], workers=0, device="cpu")
+        files.data = {}
+        files.create(run, command=["x"], workers=0, device="cpu")
         train_while(run, lambda: run.step >= 340)
     assert [checkpoint.step for checkpoint in keeper.evaluations] == [300, 340]
     folder = tmp_path / "run" / "members" / "true-seed0" / "policies"
@@ -252,7 +253,8 @@ def test_the_panel_shows_every_source(tmp_path):
     files = OfflineFolder(tmp_path / "run")
     rewards, observers = {"true": TRUE, "other": -TRUE}, Observers([])
     with OfflineRun(settings, EPISODES, rewards, workers=0, observer=observers) as run:
-        files.create(run, data={}, command=[], workers=0, device="cpu")
+        files.data = {}
+        files.create(run, command=[], workers=0, device="cpu")
         state = RunDisplay(run, files)
         observers.all.append(state)
         run.train()

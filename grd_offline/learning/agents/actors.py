@@ -115,10 +115,7 @@ class Actor:
             (np.empty((inputs, outputs), np.float32), np.empty(outputs, np.float32))
             for inputs, outputs in pairwise(spec.sizes)
         ]
-        self._hidden = [
-            (weight, bias, np.empty(len(bias), np.float32)) for weight, bias in self._layers[:-1]
-        ]
-        self._last = (*self._layers[-1], np.empty(spec.sizes[-1], np.float32))
+        *self._hidden, self._last = [(*layer, np.empty_like(layer[1])) for layer in self._layers]
         low, high = np.array(spec.low), np.array(spec.high)
         # Halved before the sum, which could overflow otherwise.
         self._centre = (low / 2 + high / 2).astype(np.float32)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
 _PACKAGES = ("grd-offline", "gymnasium", "mujoco", "numpy")
+_RECORDED = ("seed", "delay", "discount", "keep_true_rewards")
 Attributes = dict[str, int | float | str]
 
 
@@ -75,7 +76,11 @@ class EpisodeRunner(WorkerTask):
         self.environment, self.id, self.step_limit = make_environment(
             settings.environment, settings.env_args, settings.max_episode_steps
         )
-        self._observation_leaves = list_observation_leaves(self.environment.observation_space)
+        self._observations = [
+            (nested, np.empty((self.step_limit + 1, *nested.leaf.shape), nested.leaf.dtype))
+            for nested in list_observation_leaves(self.environment.observation_space)
+        ]
+        """Each array of the observations, with what they are in this episode."""
         self._action_leaf = make_action_leaf(self.environment.action_space)
         self._action_type = self.environment.action_space.dtype
         self._policies: list[SavedPolicy] = []
@@ -83,10 +88,6 @@ class EpisodeRunner(WorkerTask):
             self._policies = load_policies(settings.policy, settings.checkpoints)
             for policy in self._policies:
                 self._check_fit(policy)
-        self._observations = [
-            np.empty((self.step_limit + 1, *nested.leaf.shape), nested.leaf.dtype)
-            for nested in self._observation_leaves
-        ]
         self._rewards = np.empty(self.step_limit)
         self.heartbeat = make_heartbeat(memory, index)
         masks = _true_masks(self.environment) if settings.keep_true_rewards else None
@@ -97,7 +98,7 @@ class EpisodeRunner(WorkerTask):
         """Refuse a policy that was trained for another environment."""
         spec, space, name = policy.actor.spec, self.environment.action_space, policy.name
         expected = spec.observation_size, spec.action_size
-        found = sum(n.leaf.size for n in self._observation_leaves), self._action_leaf.size
+        found = sum(n.leaf.size for n, _ in self._observations), self._action_leaf.size
         if expected != found:
             sizes = f"{expected[0]} observations and {expected[1]} actions"
             other = f"{self.id} has {found[0]} and {found[1]}"
@@ -175,20 +176,18 @@ class EpisodeRunner(WorkerTask):
 
     def _flatten_step(self, at: int) -> AnyArray:
         """(column,) the observation of this step of the episode, as policies take it."""
-        leaves = [nested.leaf for nested in self._observation_leaves]
+        leaves = [nested.leaf for nested, _ in self._observations]
         if len(leaves) == 1 and leaves[0].categories is None and len(leaves[0].shape) == 1:
-            row: AnyArray = self._observations[0][at]
+            row: AnyArray = self._observations[0][1][at]
             return row
-        parts = zip(leaves, self._observations, strict=True)
-        rows = {leaf.path: array[at : at + 1] for leaf, array in parts}
+        rows = {nested.leaf.path: array[at : at + 1] for nested, array in self._observations}
         flat: AnyArray = flatten(leaves, rows, "observations")[0]
         return flat
 
     def _play(self, actions: Iterable[AnyArray], seed: int) -> tuple[int, bool, bool]:
         """Step through an episode. Gives its length, and whether it was terminated or truncated."""
         step, rewards, noise_free = self.environment.step, self._rewards, self._noise_free_rewards
-        pairs = zip(self._observations, self._observation_leaves, strict=True)
-        leaves = [(array, nested.pick) for array, nested in pairs]
+        leaves = [(array, nested.pick) for nested, array in self._observations]
         at = -1
         try:
             with np.errstate(**TOLERANT):
@@ -215,7 +214,7 @@ class EpisodeRunner(WorkerTask):
         return self.step_limit, False, True
 
     def _store_first(self, observation: Any) -> None:
-        for array, nested in zip(self._observations, self._observation_leaves, strict=True):
+        for nested, array in self._observations:
             value = nested.pick(observation)
             if np.shape(value) != nested.leaf.shape:
                 expected = f"shape {nested.leaf.shape}, as the observation space says"
@@ -228,7 +227,7 @@ class EpisodeRunner(WorkerTask):
     ) -> Record:
         """The episode as it was played. `ends`: whether it was terminated, and truncated."""
         observations: Leaves = {}
-        for array, nested in zip(self._observations, self._observation_leaves, strict=True):
+        for nested, array in self._observations:
             observations[nested.leaf.path] = array[: steps + 1].copy()
             if nested.leaf.categories is None:
                 check_finite(array[: steps + 1], "observations", array, LARGEST)
@@ -265,7 +264,7 @@ class EpisodeRunner(WorkerTask):
                 "policies": [policy.describe() for policy in self._policies],
             }
         return Header(
-            observation_leaves=tuple(nested.leaf for nested in self._observation_leaves),
+            observation_leaves=tuple(nested.leaf for nested, _ in self._observations),
             action_leaves=(self._action_leaf,),
             observation_names=observation_names,
             action_names=action_names,
@@ -278,10 +277,7 @@ class EpisodeRunner(WorkerTask):
                 "episodes": settings.episodes,
                 **({"first_episode": settings.first_episode} if settings.first_episode else {}),
                 **about,
-                "seed": settings.seed,
-                "delay": settings.delay,
-                "discount": settings.discount,
-                "keep_true_rewards": settings.keep_true_rewards,
+                **{name: getattr(settings, name) for name in _RECORDED},
                 "max_episode_steps": self.step_limit,
                 "versions": {name: find_version(name) for name in _PACKAGES},
             },
@@ -322,14 +318,13 @@ class EpisodeWorker:
     def receive(self) -> tuple[int, Record | DataError]:
         """The next episode, or the error that ended it. A worker that failed has nothing more."""
         index = self.queue[0]
-        result: Record | DataError | None
+        result: Any
         try:
             result = self.worker.receive()
         except ProcessDied as death:
             result = DataError(f"the worker process died {death}", episode=index)
         except DataError as error:
             result = error
-        assert result is not None
         self.has_failed = isinstance(result, DataError)
         self.queue.popleft()
         return index, result

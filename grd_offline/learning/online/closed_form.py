@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -228,8 +229,8 @@ class ClosedFormSource(RewardSource):
                     last = base + layout.highest - 1
                     places.append(torch.arange(base, last, device=self.replay.device))
                 elif one.structure is not None:
-                    spans = layout.list_newest(count)
-                    new += [base + row + np.arange(size) for row, size in spans]
+                    newest = islice(reversed(layout.spans), count)  # if they are still there
+                    new += [base + row + np.arange(size) for row, size in newest]
             if new:
                 places.append(self.replay.upload(np.concatenate(new)))
             if places:
@@ -359,9 +360,8 @@ class EffectRewards:
 
     def __init__(self, members: int, states: int, actions: int, device: torch.device) -> None:
         self.layout, self.members, self.device = StepColumns(states, actions), members, device
-        self._least = (8, 1)
         self._places: list[Tensor | None] = [None] * members
-        self.tables = self._allocate(*self._least)
+        self.tables = self._allocate(inputs=8, pairs=1)
 
     @property
     def sizes(self) -> tuple[int, int]:

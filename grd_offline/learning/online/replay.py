@@ -121,13 +121,12 @@ class Replay:
             # Some might have to make room for others.
             return [self.add(member, episode) for member, episode in finished]
         spots = [
-            self.layouts[member].make_room(length)
+            (member, *self.layouts[member].make_room(length))
             for (member, _), length in zip(finished, lengths, strict=True)
         ]
-        places = [(member, *spot) for (member, _), spot in zip(finished, spots, strict=True)]
-        self._write_steps(finished, places)
+        self._write_steps(finished, spots)
         self._publish()
-        return [slice(spot[0], spot[0] + n) for spot, n in zip(spots, lengths, strict=True)]
+        return [slice(first, first + n) for (_, first, *_), n in zip(spots, lengths, strict=True)]
 
     def _write_steps(
         self,
@@ -135,34 +134,29 @@ class Replay:
         spots: Sequence[tuple[int, int, int, int]],
     ) -> None:
         """Write episodes; a spot is a member, a row, a place among steps and one among episodes."""
-        seen_at, acted_at, step_at, rows, numbers, is_last = [], [], [], [], [], []
-        for (_, episode), (member, first, step_place, _) in zip(finished, spots, strict=True):
-            length = len(episode.actions)
-            times = np.arange(length + 1)
-            seen_at.append(member * self.rows + first + times)
-            acted_at.append(member * self.rows + first + times[:-1])
-            step_at.append(member * self.capacity + (step_place + times[:-1]) % self.capacity)
-            rows.append(first + times[:-1])
-            own = np.zeros((length, 3), np.float32)
-            own[-1, :2] = episode.terminated, episode.episode_return
-            own[:, 2] = episode.episode_return
-            numbers.append(own)
-            is_last.append(times[:-1] == length - 1)
-        episodes = [episode for _, episode in finished]
+        places, written, whole = [], [], []
+        for (_, episode), (member, first, step_place, place) in zip(finished, spots, strict=True):
+            length, start = len(episode.actions), member * self.capacity
+            times, rows = np.arange(length), first + np.arange(length + 1)
+            numbers = np.zeros((length, 3), np.float32)
+            numbers[-1, :2] = episode.terminated, episode.episode_return
+            numbers[:, 2] = episode.episode_return
+            seen_at = member * self.rows + rows
+            step_at = start + (step_place + times) % self.capacity
+            places.append((seen_at, seen_at[:-1], step_at, rows[:-1]))
+            written.append((*episode[:2], numbers, times == length - 1))
+            whole.append((start + place, first, length))
         seen, acted, step, row = (
-            self.upload(np.concatenate(part)) for part in (seen_at, acted_at, step_at, rows)
+            self.upload(np.concatenate(part)) for part in zip(*places, strict=True)
         )
-        whole = [
-            (member * self.capacity + place, first, len(one.actions))
-            for one, (member, first, _, place) in zip(episodes, spots, strict=True)
-        ]
+        observations, actions, about, is_last = map(np.concatenate, zip(*written, strict=True))
         at, firsts, lengths = self.upload(np.array(whole).T)
-        returns = np.array([one.episode_return for one in episodes], np.float32)
+        returns = np.array([episode.episode_return for _, episode in finished], np.float32)
         for target, where, values in (
-            (self.observations, seen, np.concatenate([one.observations for one in episodes])),
-            (self.actions, acted, np.concatenate([one.actions for one in episodes])),
-            (self.numbers, acted, np.concatenate(numbers)),
-            (self.is_last, acted, np.concatenate(is_last)),
+            (self.observations, seen, observations),
+            (self.actions, acted, actions),
+            (self.numbers, acted, about),
+            (self.is_last, acted, is_last),
             (self.places, step, row),
             (self.episode_first, at, firsts),
             (self.episode_lengths, at, lengths),
@@ -346,10 +340,6 @@ class _Layout:
         self.next_row = first + length + 1
         self.highest = max(self.highest, self.next_row)
         return first, step_place, episode_place
-
-    def list_newest(self, count: int) -> list[tuple[int, int]]:
-        """First row and length of the newest episodes, as many of them as are still there."""
-        return [self.spans[-place] for place in range(1, min(count, len(self.spans)) + 1)]
 
     def _drop_oldest(self) -> None:
         _, length = self.spans.popleft()

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ from grd_offline.learning.runs.run import (
     RunFolder,
     TrainingResult,
     Writer,
+    pick_losses,
 )
 from grd_offline.learning.settings import DISCRETE, MANY_STATES, Member, OnlineSettings
 from grd_offline.networks.members.device import Download
@@ -110,8 +112,7 @@ class OnlineRun(Run):
         device: str = "cpu",
         observer: Observer = NOBODY,
     ) -> None:
-        super().__init__(observer)
-        self.settings, self.members = settings, settings.make_members()
+        super().__init__(settings, observer)
         self.waits_for_evaluations = not settings.overlap
         self.total = -(-settings.steps // settings.round_steps) * settings.round_steps
         algorithm = find_algorithm(settings.backbone)
@@ -331,15 +332,15 @@ class OnlineRun(Run):
             if lost:
                 self.unfinished[number] = Unfinished()
                 self.restarts += 1
-            start, member = 0, number // self.settings.environments
+            member = number // self.settings.environments
             ends = collected.terminations[number] | collected.truncations[number]
-            for stop in [*(np.flatnonzero(ends) + 1).tolist(), self.fleet.steps]:
+            stops = {*(np.flatnonzero(ends) + 1).tolist(), self.fleet.steps}
+            for start, stop in pairwise([0, *sorted(stops)]):
                 open_, rows = self.unfinished[number], slice(start, stop)
-                if stop > start:
-                    open_.observations.append(collected.observations[number, rows])
-                    open_.actions.append(collected.actions[number, rows])
-                    open_.rewards.append(collected.rewards[number, rows])
-                if stop > start and ends[stop - 1]:
+                open_.observations.append(collected.observations[number, rows])
+                open_.actions.append(collected.actions[number, rows])
+                open_.rewards.append(collected.rewards[number, rows])
+                if ends[stop - 1]:
                     last = collected.next_observations[number, stop - 1 : stop]
                     episode, truth = separate_truth(
                         np.concatenate([*open_.observations, last]),
@@ -350,7 +351,6 @@ class OnlineRun(Run):
                     finished.append((member, episode, truth))
                     self.last_episodes[member] = episode, truth
                     self.unfinished[number] = Unfinished()
-                start = stop
         self.learner.add_all(finished)
 
     def begin_predictions(self) -> Callable[[], list[Both | None]]:
@@ -591,13 +591,13 @@ BOARD = {
 
 @dataclass(frozen=True, eq=False)
 class _Moment:
-    """The state of each member at the beginning of an evaluation."""
+    """The state of a member at the beginning of an evaluation."""
 
-    correlations: np.ndarray
+    correlation: float
     compact: np.ndarray
     policy_mask: np.ndarray
-    functions: list[RewardFunction | None]
-    masks: list[dict[str, np.ndarray] | None]
+    function: RewardFunction | None
+    masks: dict[str, np.ndarray] | None
 
 
 class OnlineFolder(RunFolder):
@@ -609,12 +609,10 @@ class OnlineFolder(RunFolder):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._last_checkpoint = time.monotonic()
-        self._moments: dict[int, _Moment] = {}
+        self._moments: dict[int, list[_Moment]] = {}
         self._rows = dict.fromkeys(self.tables, 0)
         """Number of rows of each table. A resume looks whether they are still there."""
         self._writer = Writer()
-        self._log: tuple[Download, Callable[[], list[dict[str, Any]]]] | None = None
-        """Rows of the log whose numbers are on their way from the device."""
         self._board: Any = None
         self._let_go: Callable[[], Any] = lambda: None
 
@@ -672,16 +670,10 @@ class OnlineFolder(RunFolder):
         self._board = SummaryWriter(str(folder), purge_step=purge_step)
 
     def on_progress(self, stage: str, share: float) -> None:
-        """Begin a row of the log for each member now and then; write it when it is complete."""
-        run = self.run
-        if run.step // LOG_EVERY > self.logged:
-            self._write_log()
-            self.logged = run.step // LOG_EVERY
-            self._log = self._begin_log(run)
-        if self._log is not None and self._log[0].is_ready:
-            self._write_log()
+        """Write the log, and a checkpoint now and then."""
+        super().on_progress(stage, share)
         if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
-            self._begin_checkpoint(run)
+            self._begin_checkpoint(self.run)
 
     def save(self, run: Any) -> None:
         """Write a checkpoint, and wait for it."""
@@ -705,28 +697,25 @@ class OnlineFolder(RunFolder):
         run: OnlineRun = self.run
         predicted = run.begin_predictions()()
         compact, seen = run.learner.compute_compact(), run.learner.mask.numpy(force=True) > 0
-        moment = _Moment(run.correlate(predicted), compact, seen, [], [])
+        states = list(zip(run.correlate(predicted), compact, seen, strict=True))
+        moments = self._moments[run.step] = []
         for source in run.learner.sources:
             found = source.find_masks()
             edges = found and {
                 name: getattr(found, name).numpy(force=True).astype(np.uint8) for name in EDGES
             }
-            for place in range(source.size):
-                moment.functions.append(source.export(place))
-                moment.masks.append(edges and {name: edges[name][place] for name in EDGES})
-        self._moments[run.step] = moment
-        names = [member.name for member in run.members]
-        self._writer.submit(self._write_moment, names, run.step, moment, predicted)
+            for place, state in enumerate(states[source.members]):
+                masks = edges and {name: edges[name][place] for name in EDGES}
+                moments.append(_Moment(*state, source.export(place), masks))
+        self._writer.submit(self._write_moment, run, run.step, moments, predicted)
 
-    def _write_moment(
-        self, names: list[str], step: int, moment: _Moment, predicted: list[Any]
-    ) -> None:
-        every = zip(names, moment.masks, moment.compact, predicted, strict=True)
-        for name, masks, compact, both in every:
-            if masks is not None:
-                run_files.write_masks(self.path, name, step, masks, compact)
+    def _write_moment(self, run: Run, step: int, moments: list[_Moment], predicted: Any) -> None:
+        for member, moment, both in zip(run.members, moments, predicted, strict=True):
+            if moment.masks is not None:
+                masks, compact = moment.masks, moment.compact
+                run_files.write_masks(self.path, member.name, step, masks, compact)
             if both is not None:
-                run_files.write_episode(self.path, name, step, *both)
+                run_files.write_episode(self.path, member.name, step, *both)
 
     def on_result(self, run: Any, evaluation: Evaluation) -> None:
         self._writer.submit(self._write_evaluation, run, evaluation)
@@ -736,57 +725,38 @@ class OnlineFolder(RunFolder):
         del self._moments[evaluation.step]
 
     def _describe_policy(self, run: OnlineRun, index: int, step: int) -> dict[str, Any]:
-        moment = self._moments[step]
-        masks = moment.masks[index]
+        moment = self._moments[step][index]
+        masks = moment.masks
         return {
-            "correlation": _blank(moment.correlations[index]),
+            "correlation": _blank(moment.correlation),
             "edges_on": float(np.mean([np.mean(masks[name]) for name in EDGES])) if masks else "",
-            "compact_states": int(moment.compact[index].sum()),
-            "policy_states": int(moment.policy_mask[index].sum()),
+            "compact_states": int(moment.compact.sum()),
+            "policy_states": int(moment.policy_mask.sum()),
         }
 
-    def _write_log(self) -> None:
-        """Write the rows that have been begun, if any, and wait for what they need."""
-        if self._log is not None:
-            rows, self._log = self._log[1](), None
-            self._append(run_files.LOG_FILE, rows)
-
-    def _begin_log(self, run: OnlineRun) -> tuple[Download, Callable[[], list[dict[str, Any]]]]:
-        """Ask for the numbers of a moment. The function makes the rows of them.
-
-        The first that comes back is ready when the function would not wait for the device.
-        """
-        agent, updates = run.learner.agent, run.learner.updates
-        skipped, losses = run.learner.begin_skipped(), Download(agent.losses)
-        others = {name: Download(values) for name, values in agent.find_log_values().items()}
+    def _begin_log(self, run: OnlineRun) -> Callable[[], list[dict[str, Any]]]:
+        finish_rows, updates = super()._begin_log(run), run.learner.updates
+        found = run.learner.agent.find_log_values()
+        others = {name: Download(values) for name, values in found.items()}
         sources = run.learner.sources
-        of_sources = [(s, Download(found)) for s in sources if (found := s.losses) is not None]
+        of_sources = [(s, Download(losses)) for s in sources if (losses := s.losses) is not None]
         predicted = run.begin_predictions()
         seconds = {f"{name}_seconds": value for name, value in run.count_seconds().items()}
-        rows = [
-            {
-                **self._describe_owner(member, run.step),
-                "updates": updates,
-                "training_return": "" if last is None else _blank(last[0].episode_return),
-                **seconds,
-            }
-            for member, last in zip(run.members, run.last_episodes, strict=True)
-        ]
+        last_ones = list(run.last_episodes)
 
         def finish() -> list[dict[str, Any]]:
-            correlations = run.correlate(predicted())
-            for index, row in enumerate(rows):
-                row["correlation"] = _blank(correlations[index])
-                row |= _pick_losses(agent.loss_names, losses, index, updates)
+            correlations, rows = run.correlate(predicted()), finish_rows()
+            for index, (row, last) in enumerate(zip(rows, last_ones, strict=True)):
+                row |= {"updates": updates, "correlation": _blank(correlations[index]), **seconds}
+                row["training_return"] = "" if last is None else _blank(last[0].episode_return)
                 row |= {name: float(values.finish()[index]) for name, values in others.items()}
-                row["skipped"] = int(skipped.finish()[index])
                 for source, own in of_sources:
                     place = index - source.members.start
                     if 0 <= place < source.size:
-                        row |= _pick_losses(source.loss_names, own, place, updates)
+                        row |= pick_losses(source.loss_names, own, place, updates)
             return rows
 
-        return Download(run.learner.counter), finish
+        return finish
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
         super()._append(name, rows)
@@ -798,23 +768,22 @@ class OnlineFolder(RunFolder):
 
     def _save_best(self, run: OnlineRun, index: int, evaluation: Evaluation) -> None:
         """Write the reward model of a member, as it was when its best evaluation began."""
-        member, moment = run.members[index], self._moments[evaluation.step]
-        function, masks = moment.functions[index], moment.masks[index]
-        if function is None:
+        member, moment = run.members[index], self._moments[evaluation.step][index]
+        if moment.function is None:
             return
         observed, acted = run.fleet.dimension_names
-        masks = masks or {
+        masks = moment.masks or {
             "state_to_reward": np.ones(len(observed)),
             "action_to_reward": np.ones(len(acted)),
         }
-        correlation = float(moment.correlations[index])
+        correlation = float(moment.correlation)
         model = RewardModel(
-            function=function,
+            function=moment.function,
             observation_names=observed,
             action_names=acted,
             state_mask=masks["state_to_reward"].astype(np.int64),
             action_mask=masks["action_to_reward"].astype(np.int64),
-            compact_mask=moment.compact[index].astype(np.int64),
+            compact_mask=moment.compact.astype(np.int64),
             about={
                 "environment": run.environment,
                 "member": member.name,
@@ -826,6 +795,10 @@ class OnlineFolder(RunFolder):
             },
         )
         model.save(make_folder(self.path, "members", member.name) / REWARD_FOLDER)
+
+    def finish(self) -> None:
+        self.save(self.run)
+        self.close()
 
     def close(self) -> None:
         try:
@@ -852,14 +825,6 @@ def read_settings(folder: Path) -> tuple[OnlineSettings, dict[str, Any]]:
             return OnlineSettings(**given), contents
     except DataError as error:
         raise error.at(file=file) from None
-
-
-def _pick_losses(
-    names: Sequence[str], losses: Download, place: int, updates: int
-) -> dict[str, float | str]:
-    """The losses of one member, blank before the first update."""
-    values = losses.finish()[:, place].tolist() if updates else [""] * len(names)
-    return {f"{name}_loss": value for name, value in zip(names, values, strict=True)}
 
 
 def _blank(value: float) -> float | str:
@@ -990,16 +955,13 @@ def resume_online(
     folder = Path(folder)
     chosen, rest = read_settings(folder)
     # An id that imports a module is taken from the caller, never from a file alone.
-    stored, wrong = chosen.environment, None
+    stored = chosen.environment
     if environment not in (None, stored):
-        wrong = (
-            f"is {stored}, not {environment}: a run continues with the settings that it began with"
-        )
-    elif ":" in stored and environment is None:
-        trust = f"if you trust it, add --env {shlex.quote(stored)}"
-        wrong = f"{stored} imports a Python module: {trust}"
-    if wrong is not None:
-        raise DataError(f"its environment {wrong}", file=folder)
+        reason = "a run continues with the settings that it began with"
+        raise DataError(f"its environment is {stored}, not {environment}: {reason}", file=folder)
+    if ":" in stored and environment is None:
+        trust = f"imports a Python module: if you trust it, add --env {shlex.quote(stored)}"
+        raise DataError(f"its environment {stored} {trust}", file=folder)
     device = choose_device(rest["device"] if device == "auto" else device)
     workers = choose_workers(rest["workers"] if workers is None else workers)
     files = OnlineFolder(folder)
@@ -1012,12 +974,7 @@ def resume_online(
 
 
 def _train(run: OnlineRun, files: OnlineFolder, observer: Observer) -> TrainingResult:
-    observer.on_start(files)
-    run.train()
-    files.save(run)
-    files.close()
-    result = files.make_result()
-    observer.on_result(files, result)
+    result = files.train(observer)
     if run.restarts:
         why = "a worker process died, or the environment does not repeat itself"
         observer.on_warning(f"unfinished episodes lost: {run.restarts} ({why})")

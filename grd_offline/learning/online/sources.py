@@ -15,11 +15,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from grd_offline.additive.search import EvidenceProblem
@@ -40,6 +40,7 @@ from grd_offline.networks.members.nn import (
     build_members,
     to_gumbel,
 )
+from grd_offline.networks.members.optimiser import Adam
 from grd_offline.rewards.network import NetworkFunction
 from grd_offline.rewards.quadratic import QuadraticFunction
 
@@ -62,6 +63,10 @@ class RewardSource:
     losses: Tensor | None = None
     """(term, member) at the last update, for the log."""
     loss_names: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    """Methods that become one kernel each where that pays."""
+    adam: Adam | None = None
+    """The optimiser of its networks, where it has any."""
     names: tuple[Sequence[str], Sequence[str]] | None = None
     """Names of the dimensions of observations and of actions, where they are known."""
 
@@ -77,6 +82,11 @@ class RewardSource:
 
     def compile(self, backend: str) -> None:
         """Fuse what lies between matrix products; for devices where that pays."""
+        for name in self.compiled:
+            method = torch.compile(getattr(self, name), dynamic=False, backend=backend)
+            setattr(self, name, method)
+        if self.adam is not None:
+            self.adam.compile(backend)
 
     def compute_rewards(self, steps: ReplaySteps) -> Tensor:
         """(member, batch) the reward of each step; `steps` are those of these members."""
@@ -167,6 +177,8 @@ class RewardSource:
     @property
     def skipped(self) -> Tensor:
         """(member,) updates that were left out because they were not finite."""
+        if self.adam is not None:
+            return self.adam.skipped.squeeze(1)
         return torch.zeros(self.size, device=self.replay.device)
 
 
@@ -308,9 +320,9 @@ class Quadratic(RewardSource):
         for member, solution in zip(changed, solutions, strict=True):
             self._take(member, solution)
 
-    def _take(self, member: int, solution: Solution) -> None:
+    def _take(self, member: int, solution: QuadraticFunction) -> None:
         targets = (self._mean, self._std, self._constant, self._linear, self._products)
-        for target, value in zip(targets, solution, strict=True):
+        for target, value in zip(targets, solution.tensors().values(), strict=True):
             sent = torch.from_numpy(np.asarray(value, np.float32))
             target[member].copy_(sent.view(target[member].shape), non_blocking=True)
 
@@ -324,8 +336,7 @@ class Quadratic(RewardSource):
         return (slopes * inputs).sum(-1) + self._constant
 
     def export(self, member: int) -> QuadraticFunction:
-        solution = self.solvers[member].solution
-        return QuadraticFunction(states=self.states, **solution._asdict())
+        return self.solvers[member].solution
 
     def state(self) -> dict[str, Any]:
         return {"solvers": [solver.state() for solver in self.solvers]}
@@ -334,17 +345,6 @@ class Quadratic(RewardSource):
         for member, (solver, part) in enumerate(zip(self.solvers, state["solvers"], strict=True)):
             solver.load_state(part)
             self._take(member, solver.solution)
-
-
-class Solution(NamedTuple):
-    """r = constant + linear . z + z' products z with z = (x - mean) / std."""
-
-    mean: Array
-    std: Array
-    constant: Array
-    linear: Array
-    products: Array
-    """(input, input), upper triangle."""
 
 
 class Solver:
@@ -372,7 +372,7 @@ class Solver:
         shapes = ((states,), (actions,), (states, states), (actions, states))
         self.masks: tuple[Array, ...] = tuple(np.ones(shape) for shape in shapes)
         zeros, products = np.zeros(self.inputs), np.zeros((self.inputs, self.inputs))
-        self.solution = Solution(zeros, np.ones(self.inputs), np.zeros(1), zeros, products)
+        self.solution = self._make_solution(zeros, np.ones(self.inputs), 0.0, zeros, products)
 
     def add(self, episode: FinishedEpisode) -> None:
         """Keep an episode's sums: T, the sums of x_i, of x_i^2 and of x_i x_j."""
@@ -385,7 +385,11 @@ class Solver:
         self._returns.append(episode.episode_return)
         self._dynamics.add(values, episode.observations[1:].astype(np.float64))
 
-    def solve(self) -> Solution:
+    def _make_solution(self, *tensors: ArrayLike) -> QuadraticFunction:
+        """Mean and std of the inputs, the constant, and the weights of z and of z z'."""
+        return QuadraticFunction(states=self.states, **dict(zip(_TENSORS, tensors, strict=True)))
+
+    def solve(self) -> QuadraticFunction:
         """The coefficients by the evidence, masks by what each input carries.
 
         The masks of the dynamics are found anew when the steps have grown.
@@ -412,9 +416,8 @@ class Solver:
         weights[~np.concatenate([kept, kept[self._first] & kept[self._second]])] = 0
         linear, products = weights[: self.inputs], np.zeros((self.inputs, self.inputs))
         products[self._first, self._second] = weights[self.inputs :]
-        self.solution = Solution(
-            mean, std, np.array([constant - centres @ weights]), linear, products
-        )
+        constant = constant - centres @ weights
+        self.solution = self._make_solution(mean, std, constant, linear, products)
         dynamics = self.masks[2:]
         if self._dynamics.count >= MASK_GROWTH * self._masks_at:
             dynamics = tuple(np.split(self._dynamics.find_edges(), [self.states]))
@@ -469,7 +472,7 @@ class Solver:
             "returns": np.array(self._returns),
             "variances": self._variances,
             "noise": self._noise,
-            "solution": tuple(self.solution),
+            "solution": tuple(self.solution.tensors().values()),
             "masks": self.masks,
             "masks_at": self._masks_at,
             **{name: getattr(self._dynamics, name) for name in _SUMS},
@@ -479,7 +482,7 @@ class Solver:
         self._moments = deque(np.asarray(state["moments"]), maxlen=WINDOW)
         self._returns = deque(np.asarray(state["returns"]).tolist(), maxlen=WINDOW)
         self._variances, self._noise = np.array(state["variances"]), float(state["noise"])
-        self.solution = Solution(*(np.array(part) for part in state["solution"]))
+        self.solution = self._make_solution(*map(np.array, state["solution"]))
         self.masks = tuple(np.array(part) for part in state["masks"])
         self._masks_at = float(state.get("masks_at", 0.0))
         for name in _SUMS:
@@ -487,6 +490,7 @@ class Solver:
 
 
 _SUMS = ("gram", "cross", "squares")
+_TENSORS = ("mean", "std", "constant", "linear", "products")
 
 
 class Generative(RewardSource):
@@ -498,7 +502,9 @@ class Generative(RewardSource):
     as they come in.
     """
 
+    losses: Tensor
     loss_names = ("reward", "dynamics", "sparsity")
+    compiled = ("_compute_reward_loss", "_compute_dynamics_losses")
 
     def __init__(
         self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
@@ -524,6 +530,7 @@ class Generative(RewardSource):
             lambdas=SparsityWeights(*(replay.send(c) for c in columns)),  # type: ignore[arg-type]
             rates=replay.send(member.model_rate for member in members),
         )
+        self.adam = self.model.adam
         self._draws = SourceNumbers(
             [member.seed for member in members],
             device,
@@ -538,32 +545,23 @@ class Generative(RewardSource):
         self._offset = torch.zeros((self.size, 1), device=device)
         self._scale = torch.ones((self.size, 1), device=device)
         self._spread = torch.ones((self.size, 1), device=device)
-        self._terms = torch.zeros((3, self.size), device=device)
-        self.losses = self._terms
+        self.losses = torch.zeros((3, self.size), device=device)
         self._side = SideStream(device)
-        self._reward_loss_of = self._compute_reward_loss
-        self._dynamics_losses_of = self._compute_dynamics_losses
 
     def update(self, steps: ReplaySteps, counter: Tensor) -> None:
         cuda = self.replay.device.type == "cuda"
         rows = self._episodes * self.replay.longest if cuda else None
         with self._side.fork():
-            dynamics, sparsity = self._dynamics_losses_of(steps, counter)
-        reward = self._reward_loss_of(counter, rows)
+            dynamics, sparsity = self._compute_dynamics_losses(steps, counter)
+        reward = self._compute_reward_loss(counter, rows)
         self._side.join()
         self.model.step(reward + dynamics + sparsity)
-        for target, term in zip(self._terms, (reward, dynamics, sparsity), strict=True):
+        for target, term in zip(self.losses, (reward, dynamics, sparsity), strict=True):
             target.copy_(term.detach())
 
     def cuda_graph_key(self) -> Hashable:
         """Episodes that have become much longer need other graphs."""
         return self.replay.longest
-
-    def compile(self, backend: str) -> None:
-        compile_ = partial(torch.compile, dynamic=False, backend=backend)
-        self._reward_loss_of = compile_(self._compute_reward_loss)
-        self._dynamics_losses_of = compile_(self._compute_dynamics_losses)
-        self.model.adam.compile(backend)
 
     def _compute_reward_loss(self, counter: Int[Tensor, ""], rows: int | None) -> Members:
         """Compute L_rew on D_1, whose episodes lie end to end."""
@@ -646,10 +644,6 @@ class Generative(RewardSource):
         super().load_state(state)
         self.refresh()
 
-    @property
-    def skipped(self) -> Tensor:
-        return self.model.adam.skipped.squeeze(1)
-
 
 class Normaliser:
     """Running sums over all finished episodes, and the scales that follow from them."""
@@ -693,7 +687,9 @@ class RrdSource(RewardSource):
     which.
     """
 
+    losses: Tensor
     loss_names = ("reward",)
+    compiled = ("_compute_losses",)
 
     def __init__(
         self, where: slice, replay: Replay, members: Sequence[Member], settings: OnlineSettings
@@ -706,20 +702,15 @@ class RrdSource(RewardSource):
         ).to(device)
         unbiased = [member.method == "rrd-unbiased" for member in members]
         self.model = RrdModel(net, unbiased, replay.send(m.model_rate for m in members))
+        self.adam = self.model.adam
         seeds = [member.seed for member in members]
         self._draws = SourceNumbers(seeds, device, (episodes,), (episodes, replay.limit))
-        self._term = torch.zeros((1, self.size), device=device)
-        self.losses = self._term
-        self._losses_of = self._compute_losses
+        self.losses = torch.zeros((1, self.size), device=device)
 
     def update(self, steps: ReplaySteps, counter: Tensor) -> None:
-        losses = self._losses_of(counter)
+        losses = self._compute_losses(counter)
         self.model.step(losses)
-        self._term[0] = losses.detach()
-
-    def compile(self, backend: str) -> None:
-        self._losses_of = torch.compile(self._compute_losses, dynamic=False, backend=backend)
-        self.model.adam.compile(backend)
+        self.losses[0] = losses.detach()
 
     def _compute_losses(self, counter: Int[Tensor, ""]) -> Members:
         picks, order = (self._draws.draw(counter, part) for part in range(2))
@@ -736,10 +727,6 @@ class RrdSource(RewardSource):
 
     def state(self) -> dict[str, Any]:
         return {"net": self.model.adam.state()}
-
-    @property
-    def skipped(self) -> Tensor:
-        return self.model.adam.skipped.squeeze(1)
 
 
 def _join(steps: ReplaySteps | SampledSteps) -> Tensor:

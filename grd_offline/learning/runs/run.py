@@ -8,7 +8,7 @@ Evaluations go on in worker processes while the members learn. What a run does b
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -147,7 +147,8 @@ class Run(ABC):
     waits_for_evaluations = False
     """Whether members stop learning during an evaluation."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, settings: Any, observer: Observer) -> None:
+        self.settings, self.members = settings, settings.make_members()
         self.observer = observer
         self._evaluating: tuple[int, NDArray[np.float32]] | None = None
         self._told = 0
@@ -203,9 +204,7 @@ class Run(ABC):
             self._evaluating = None
 
     def _learn(self) -> None:
-        while not self._is_done() and not self.observer.should_stop():
-            if not self._advance():
-                break
+        while not self._is_done() and not self.observer.should_stop() and self._advance():
             self.finish_evaluation(wait=False)
             if self._is_evaluation_due():
                 self._evaluate()
@@ -359,6 +358,8 @@ class RunFolder(Observer, ABC):
         """Seconds of training before this process."""
         self.logged = 0
         """Number of times that `LOG_EVERY` steps are in the log."""
+        self._log: tuple[Callable[[], list[dict[str, Any]]], Download] | None = None
+        """Rows of the log whose numbers are on their way from the device."""
         self._start = time.monotonic()
         self.tables = {
             run_files.LOG_FILE: self.log_columns,
@@ -380,19 +381,8 @@ class RunFolder(Observer, ABC):
         """Say what to do with a folder that exists already."""
         return ""
 
-    def create(
-        self,
-        run: Run,
-        *,
-        command: Sequence[str],
-        workers: int,
-        device: str,
-        data: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Start a new folder. A folder that has something in it is refused.
-
-        `data` describes the dataset of a run that learns from one.
-        """
+    def create(self, run: Run, *, command: Sequence[str], workers: int, device: str) -> None:
+        """Start a new folder. A folder that has something in it is refused."""
         self.run = run
         self.check_free()
         with storage_errors(self.path):
@@ -403,7 +393,6 @@ class RunFolder(Observer, ABC):
             "version": run_files.VERSION,
             "command": list(command),
             "environment": run.environment,
-            **({} if data is None else {"data": dict(data)}),
             **self._describe_run(run),
             "settings": run.settings.to_json(),
             "members": [_describe_member(member) for member in run.members],
@@ -458,8 +447,49 @@ class RunFolder(Observer, ABC):
                 self._save_best(run, index, evaluation)
         self._append(run_files.EVALUATIONS_FILE, rows)
 
-    def make_result(self) -> TrainingResult:
-        """What the run has come to."""
+    def on_progress(self, stage: str, share: float) -> None:
+        """Begin a row of the log for each member now and then; write it when it is complete."""
+        if self.run.step // LOG_EVERY > self.logged:
+            self._write_log()
+            self.logged = self.run.step // LOG_EVERY
+            self._log = self._begin_log(self.run), Download(self.run.learner.counter)
+        if self._log is not None and self._log[1].is_ready:
+            self._write_log()
+
+    def _begin_log(self, run: Any) -> Callable[[], list[dict[str, Any]]]:
+        """Ask for the numbers of a moment. The function waits for them and makes the rows."""
+        agent, updates = run.learner.agent, run.learner.updates
+        skipped, losses = run.learner.begin_skipped(), Download(agent.losses)
+        rows = [self._describe_owner(member, run.step) for member in run.members]
+
+        def finish() -> list[dict[str, Any]]:
+            for index, row in enumerate(rows):
+                row |= pick_losses(agent.loss_names, losses, index, updates)
+                row["skipped"] = int(skipped.finish()[index])
+            return rows
+
+        return finish
+
+    def _write_log(self) -> None:
+        """Write the rows that have been begun, if any, and wait for what they need."""
+        if self._log is not None:
+            rows, self._log = self._log[0](), None
+            self._append(run_files.LOG_FILE, rows)
+
+    def finish(self) -> None:
+        """Write what is missing at the end of the run."""
+        self._write_log()
+
+    def train(self, observer: Observer) -> TrainingResult:
+        """Let the run train, and tell the observer how it begins and what it comes to."""
+        observer.on_start(self)
+        self.run.train()
+        self.finish()
+        result = self._make_result()
+        observer.on_result(self, result)
+        return result
+
+    def _make_result(self) -> TrainingResult:
         run, policies = self.run, {}
         rows = [
             {n: v if n in _NAMES else float(v) if v else None for n, v in row.items()}
@@ -481,6 +511,14 @@ class RunFolder(Observer, ABC):
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
         run_files.append_rows(self.path / name, self.tables[name], rows)
+
+
+def pick_losses(
+    names: Sequence[str], losses: Download, place: int, updates: int
+) -> dict[str, float | str]:
+    """The losses of one member, blank before the first update."""
+    values = losses.finish()[:, place].tolist() if updates else [""] * len(names)
+    return {f"{name}_loss": value for name, value in zip(names, values, strict=True)}
 
 
 def _describe_member(member: Any) -> dict[str, Any]:
