@@ -42,7 +42,7 @@ from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome, describe_band
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import AnyArray, Array
 from grd_offline.core.words import format_percentage
-from grd_offline.io.datasets import Header, Record, as_episode, locate
+from grd_offline.io.datasets import Record, Recording, as_episode, locate
 from grd_offline.io.files import REPORT_FILE
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.io.files.plain import folder_errors
@@ -489,47 +489,18 @@ class Tracks:
 
 def read_tracks(record: Decomposition) -> Tracks:
     """Read the relabelled episodes one by one, and keep what is shown."""
-    reader = _Reader(record)
     with record.open() as recording:
-
-        def load(index: int) -> tuple[Episode, Track]:
-            with locate(record.folder, index):
-                return reader.read(recording.load(index), recording.header)
-
-        count = len(recording)
-        kept: dict[int, Track] = {}
-        returns = np.zeros((count, 2))
-        for index in range(count):
-            episode, track = load(index)
-            reader.draw_steps(episode, -(-SAMPLE // count))
-            returns[index] = track.delivered, track.found
-            if count <= MOST_EPISODES:
-                kept[index] = reader.explain(episode, track)
-        if count > MOST_EPISODES:
-            order = np.argsort(returns[:, 0], kind="stable")
-            places = np.linspace(0, count - 1, MOST_EPISODES).round().astype(int)
-            for index in np.sort(order[places]).tolist():
-                kept[index] = reader.explain(*load(index))
-    terms = reader.name_terms()
-    drawn = np.concatenate(reader.drawn, 1)
-    mixed = drawn[:, reader.rng.permutation(drawn.shape[1])]
-    return Tracks(
-        chosen=kept,
-        returns=returns,
-        inputs=reader.shown,
-        terms=[name for name, _ in terms],
-        term_inputs=[inputs for _, inputs in terms],
-        constant=record.constant,
-        sample=dict(zip(reader.inputs, mixed, strict=True)),
-        steps=StepBatch.concatenate(reader.steps) if reader.steps else None,
-    )
+        reader = TrackReader(record, recording)
+        for index in range(len(recording)):
+            reader.load(index)
+        return reader.finish()
 
 
-class _Reader:
-    """Makes the tracks of one decomposition from its records."""
+class TrackReader:
+    """Makes the tracks of one decomposition from its records, while somebody goes over them."""
 
-    def __init__(self, record: Decomposition) -> None:
-        self.record = record
+    def __init__(self, record: Decomposition, recording: Recording) -> None:
+        self.record, self.recording = record, recording
         explained = [one for effect in record.effects[:MOST_TERMS] for one in effect["references"]]
         self.shown = list(dict.fromkeys([*record.inputs[:MOST_INPUTS], *explained]))
         drawn = [one for effect in record.effects for one in effect["references"]]
@@ -541,26 +512,63 @@ class _Reader:
         self.rng = np.random.default_rng(0)
         self.drawn: list[Array] = []
         self.steps: list[StepBatch[AnyArray]] = []
+        self.kept: dict[int, Track] = {}
+        self.returns = np.zeros((len(recording), 2))
 
-    def read(self, record: Record, header: Header) -> tuple[Episode, Track]:
-        """Read an episode and all of its track but the terms."""
-        for name in (STD, OBSERVED):
-            if name not in record.extras:
-                raise DataError("missing: is this relabelled data?", field=name)
-        # Flags of when rewards were delivered speak of the observed ones.
-        episode = as_episode(replace(record, extras={}), header, "step")
-        metrics, shown = self.record.metrics, len(self.shown)
-        observed = _find_observed(record, metrics, len(episode))
-        track = Track(
-            rewards=np.asarray(record.rewards, np.float64),
-            std=np.asarray(record.extras[STD], np.float64),
-            observed=observed,
-            true=_find_true(record, metrics["settings"].get("truth"), observed.shape),
-            inputs=list(self._select_inputs(episode)[:shown]),
-            terms=[],
-            discount=float(metrics["settings"]["gamma"]),
-            label=None if episode.label is None else str(episode.label)[:LONGEST_LABEL],
+    def load(self, index: int) -> Record:
+        """Load an episode as its recording does, and keep what is shown of it."""
+        record = self.recording.load(index)
+        with folder_errors(self.record.folder or Path(), MISFIT):
+            episode, track = self.read(index, record)
+            count = len(self.returns)
+            self.draw_steps(episode, -(-SAMPLE // count))
+            self.returns[index] = track.delivered, track.found
+            if count <= MOST_EPISODES:
+                self.kept[index] = self.explain(episode, track)
+        return record
+
+    def finish(self) -> Tracks:
+        """Make the tracks, when every episode was loaded."""
+        count = len(self.returns)
+        if count > MOST_EPISODES:
+            order = np.argsort(self.returns[:, 0], kind="stable")
+            places = np.linspace(0, count - 1, MOST_EPISODES).round().astype(int)
+            for index in np.sort(order[places]).tolist():
+                self.kept[index] = self.explain(*self.read(index, self.recording.load(index)))
+        terms = self.name_terms()
+        drawn = np.concatenate(self.drawn, 1)
+        mixed = drawn[:, self.rng.permutation(drawn.shape[1])]
+        return Tracks(
+            chosen=self.kept,
+            returns=self.returns,
+            inputs=self.shown,
+            terms=[name for name, _ in terms],
+            term_inputs=[inputs for _, inputs in terms],
+            constant=self.record.constant,
+            sample=dict(zip(self.inputs, mixed, strict=True)),
+            steps=StepBatch.concatenate(self.steps) if self.steps else None,
         )
+
+    def read(self, index: int, record: Record) -> tuple[Episode, Track]:
+        """Read an episode and all of its track but the terms."""
+        with locate(self.record.folder, index):
+            for name in (STD, OBSERVED):
+                if name not in record.extras:
+                    raise DataError("missing: is this relabelled data?", field=name)
+            # Flags of when rewards were delivered speak of the observed ones.
+            episode = as_episode(replace(record, extras={}), self.recording.header, "step")
+            metrics, shown = self.record.metrics, len(self.shown)
+            observed = _find_observed(record, metrics, len(episode))
+            track = Track(
+                rewards=np.asarray(record.rewards, np.float64),
+                std=np.asarray(record.extras[STD], np.float64),
+                observed=observed,
+                true=_find_true(record, metrics["settings"].get("truth"), observed.shape),
+                inputs=list(self._select_inputs(episode)[:shown]),
+                terms=[],
+                discount=float(metrics["settings"]["gamma"]),
+                label=None if episode.label is None else str(episode.label)[:LONGEST_LABEL],
+            )
         return episode, track
 
     def explain(self, episode: Episode, track: Track) -> Track:
@@ -739,18 +747,19 @@ MAJOR = 0.6
 def make_decomposition_page(
     record: Decomposition,
     *,
+    tracks: Tracks | None = None,
     name: str | None = None,
     video: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Make the page; `video` names the environment that renders a few episodes.
 
-    `name` is that of the folder, if the decomposition is still to be saved. `warn` is called with
-    the reason why there is no video. The page gives the same reason.
+    `tracks` and `name`, that of the folder, are given if the decomposition is still to be saved.
+    `warn` is called with the reason why there is no video. The page gives the same reason.
     """
     place = record.folder or Path(name or "")
     with folder_errors(place, MISFIT):
-        tracks = read_tracks(record)
+        tracks = tracks or read_tracks(record)
     film = None
     if video is not None:
         shown = sorted(set(find_landmarks(tracks).values()))
