@@ -114,13 +114,8 @@ def shape_effect(effect: Mapping[str, Any], values: Sequence[Array]) -> Shape:
     return Shape(names, grids, ticks, mean, std, values)
 
 
-def has_few_values(values: Array) -> bool:
-    """Return whether an input has so few values that curves say nothing about it."""
-    return _find_few(values) is not None
-
-
 def _find_few(values: Array) -> Array | None:
-    """The different values, if they are few."""
+    """The different values, if they are so few that curves say nothing about the input."""
     distinct = np.unique(values)
     return distinct if 0 < len(distinct) <= MOST_VALUES else None
 
@@ -198,19 +193,18 @@ def describe_cards(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[d
     ]
 
 
-def pack_effects(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+def pack_effects(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
     """Collect the numbers for the drawings of the largest effects."""
     return [
         {
             "inputs": shape.inputs,
-            "share": float(effect["share"]),
             "grids": [pack(grid) for grid in shape.grids],
             "ticks": shape.ticks,
             "mean": pack(shape.mean),
             "std": pack(shape.std),
             **_pack_density(shape),
         }
-        for effect, shape in zip(effects, shapes, strict=False)
+        for shape in shapes
     ]
 
 
@@ -662,12 +656,11 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
             "drawn": min(len(tracks.inputs), MOST_INPUTS),
             "terms": list(tracks.terms),
             "termInputs": [[one.name for one in inputs] for inputs in tracks.term_inputs],
-            "few": [one.name for one in tracks.inputs if has_few_values(tracks.sample[one])],
+            "few": [i.name for i in tracks.inputs if _find_few(tracks.sample[i]) is not None],
             "labels": [one.name for one in tracks.inputs if one.category is not None],
         },
         "constant": tracks.constant,
         "width": width,
-        "total": len(tracks.returns),
         "landmarks": close_up,
         "episodes": [_pack_track(i, track, widths[i], dense) for i, track in chosen.items()],
     }
@@ -792,7 +785,7 @@ def compose_page(
             {"name": one.name, "alone": round(one.alone, 5), "joint": round(one.joint, 5)}
             for one in importance[:MOST_BARS]
         ],
-        "effects": pack_effects(effects, shapes),
+        "effects": pack_effects(shapes),
         "graph": pack_graph(masks, edges, importance),
         "returns": _pack_returns(returns, metrics.get("held_out")),
         "calibration": metrics.get("calibration"),
@@ -954,8 +947,7 @@ _MOST_SHOWN = 30
 def make_outcomes_page(records: Mapping[str, Decomposition], correlation: Array) -> str:
     """Make the page; `correlation` is that of the step rewards of the outcomes."""
     metrics = [record.metrics for record in records.values()]
-    order = ("unreliable", "careful", "note", "fine")
-    worst = min((one["verdict"] for one in metrics), key=lambda one: order.index(one["level"]))
+    worst = max((one["verdict"] for one in metrics), key=lambda one: LEVELS.index(one["level"]))
     rows = _compare_effects(records)
     return render_page(
         "outcomes.html",
