@@ -191,3 +191,6 @@ function level(x, dash, more = {}) {
 }
 
 const mark = (text, at, look = font(12)) => ({ text, showarrow: false, font: look, ...at });
+/** What stands on the right of a bar, this many pixels away. */
+const beside = (text, x, y, xshift, size) =>
+  mark(text, { x, y, xanchor: "left", xshift }, font(size, "ink"));

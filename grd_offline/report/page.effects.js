@@ -31,22 +31,18 @@ function drawCurve(element, effect, grid, mean, half) {
     marker: { color: fade(colour("muted"), 0.3), line: { width: 0 } },
     hoverinfo: "skip",
   };
-  const columns = {
-    type: "bar",
+  const told = "%{text}: %{y:.3g} ± %{customdata:.2g}";
+  const columns = () => ({
+    ...bars(mean, ticks, fade(tint, 0.75), told, { orientation: "v", customdata: half }),
     x: mean.map((_, place) => place),
     y: mean,
     width: 0.5,
-    marker: { color: fade(tint, 0.75) },
     error_y: { type: "data", array: half, color: colour("ink"), thickness: 1.2 },
-    text: ticks?.map(plain),
-    textposition: "none",
-    customdata: half,
-    ...hover("%{text}: %{y:.3g} ± %{customdata:.2g}"),
-  };
+  });
   const curve = () => banded(grid, mean, half, tint, 2, atPlace, { name: "" });
   const few = ticks && { range: [-0.6, ticks.length - 0.4], showgrid: false };
   const across = { anchor: "y2", ...(few ?? { nticks: 6, zeroline: false }) };
-  show(element, [data, ...(ticks ? [columns] : curve())], {
+  show(element, [data, ...(ticks ? [columns()] : curve())], {
     xaxis: inputAxis(effect.inputs[0], 36, ticks, across),
     yaxis: axis(addsTo, { nticks: 5, domain: [0.16, 1] }),
     yaxis2: { domain: [0, 0.13], range: [0, 255], visible: false, fixedrange: true },

@@ -305,10 +305,9 @@ drawers.waterfall = (element) => {
     ...level(part.to, "dot", { yref: "y", y0: row + 1.3, y1: row - 0.3, layer: "above" }),
     line: { color: colour("muted"), width: 1, dash: "dot" },
   }));
-  const annotations = rows.map((part, y) => {
-    const at = { x: Math.max(part.from, part.to), y, xanchor: "left", xshift: 5 };
-    return mark(part.told, at, font(12, "ink"));
-  });
+  const annotations = rows.map((part, y) =>
+    beside(part.told, Math.max(part.from, part.to), y, 5, 12),
+  );
   if (track.true && episode.width === 1) {
     const x = track.true.y[step];
     shapes.push(level(x, "dash"));
