@@ -56,6 +56,7 @@ from grd_offline.methods.relabelling import (
 from grd_offline.methods.result import Decomposition
 from grd_offline.methods.settings import DecomposeSettings
 from grd_offline.report import make_decomposition_page, make_outcomes_page
+from grd_offline.report.decomposed import TrackReader
 from grd_offline.rewards.model import RewardModel
 
 
@@ -187,13 +188,18 @@ def write_files(
     name = RELABELLED[fitted.recording.layout == "minari"]
     ending = ENDINGS.get(fitted.layout)
     table = folder / f"relabelled{ending}" if ending else None
-    write_relabelled(fitted.recording, folder / name, table, fresh=True)
+    # The page takes what it shows while the data are written, so that they are read once.
+    reader = TrackReader(found, fitted.recording)
+    passing = replace(fitted.recording, load=reader.load)
+    write_relabelled(passing, folder / name, table, fresh=True)
     fitted.model.save(folder / REWARD_FOLDER)
     fitted.dynamics.save(folder / DYNAMICS_FOLDER)
     effects = {"effects": found.effects, "constant": found.constant}
     write_decomposition(folder, metrics=found.metrics, masks=found.masks, effects=effects)
     progress("making the report", 0.0)
-    page = make_decomposition_page(found, name=out.name, video=video, warn=found.warnings.append)
+    page = make_decomposition_page(
+        found, tracks=reader.finish(), name=out.name, video=video, warn=found.warnings.append
+    )
     with create_file(folder / REPORT_FILE) as output:
         output.write(page.encode())
     return replace(found, folder=out)

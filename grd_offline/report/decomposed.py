@@ -42,7 +42,7 @@ from grd_offline.core.outcomes import NUMBER, PREFERENCE, Outcome, describe_band
 from grd_offline.core.steps import StepBatch
 from grd_offline.core.typing import AnyArray, Array
 from grd_offline.core.words import format_percentage
-from grd_offline.io.datasets import Header, Record, as_episode, locate
+from grd_offline.io.datasets import Record, Recording, as_episode, locate
 from grd_offline.io.files import REPORT_FILE
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER
 from grd_offline.io.files.plain import folder_errors
@@ -114,13 +114,8 @@ def shape_effect(effect: Mapping[str, Any], values: Sequence[Array]) -> Shape:
     return Shape(names, grids, ticks, mean, std, values)
 
 
-def has_few_values(values: Array) -> bool:
-    """Return whether an input has so few values that curves say nothing about it."""
-    return _find_few(values) is not None
-
-
 def _find_few(values: Array) -> Array | None:
-    """The different values, if they are few."""
+    """The different values, if they are so few that curves say nothing about the input."""
     distinct = np.unique(values)
     return distinct if 0 < len(distinct) <= MOST_VALUES else None
 
@@ -198,19 +193,18 @@ def describe_cards(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[d
     ]
 
 
-def pack_effects(effects: Sequence[Effect], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+def pack_effects(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
     """Collect the numbers for the drawings of the largest effects."""
     return [
         {
             "inputs": shape.inputs,
-            "share": float(effect["share"]),
             "grids": [pack(grid) for grid in shape.grids],
             "ticks": shape.ticks,
             "mean": pack(shape.mean),
             "std": pack(shape.std),
             **_pack_density(shape),
         }
-        for effect, shape in zip(effects, shapes, strict=False)
+        for shape in shapes
     ]
 
 
@@ -489,47 +483,18 @@ class Tracks:
 
 def read_tracks(record: Decomposition) -> Tracks:
     """Read the relabelled episodes one by one, and keep what is shown."""
-    reader = _Reader(record)
     with record.open() as recording:
-
-        def load(index: int) -> tuple[Episode, Track]:
-            with locate(record.folder, index):
-                return reader.read(recording.load(index), recording.header)
-
-        count = len(recording)
-        kept: dict[int, Track] = {}
-        returns = np.zeros((count, 2))
-        for index in range(count):
-            episode, track = load(index)
-            reader.draw_steps(episode, -(-SAMPLE // count))
-            returns[index] = track.delivered, track.found
-            if count <= MOST_EPISODES:
-                kept[index] = reader.explain(episode, track)
-        if count > MOST_EPISODES:
-            order = np.argsort(returns[:, 0], kind="stable")
-            places = np.linspace(0, count - 1, MOST_EPISODES).round().astype(int)
-            for index in np.sort(order[places]).tolist():
-                kept[index] = reader.explain(*load(index))
-    terms = reader.name_terms()
-    drawn = np.concatenate(reader.drawn, 1)
-    mixed = drawn[:, reader.rng.permutation(drawn.shape[1])]
-    return Tracks(
-        chosen=kept,
-        returns=returns,
-        inputs=reader.shown,
-        terms=[name for name, _ in terms],
-        term_inputs=[inputs for _, inputs in terms],
-        constant=record.constant,
-        sample=dict(zip(reader.inputs, mixed, strict=True)),
-        steps=StepBatch.concatenate(reader.steps) if reader.steps else None,
-    )
+        reader = TrackReader(record, recording)
+        for index in range(len(recording)):
+            reader.load(index)
+        return reader.finish()
 
 
-class _Reader:
-    """Makes the tracks of one decomposition from its records."""
+class TrackReader:
+    """Makes the tracks of one decomposition from its records, while somebody goes over them."""
 
-    def __init__(self, record: Decomposition) -> None:
-        self.record = record
+    def __init__(self, record: Decomposition, recording: Recording) -> None:
+        self.record, self.recording = record, recording
         explained = [one for effect in record.effects[:MOST_TERMS] for one in effect["references"]]
         self.shown = list(dict.fromkeys([*record.inputs[:MOST_INPUTS], *explained]))
         drawn = [one for effect in record.effects for one in effect["references"]]
@@ -541,26 +506,63 @@ class _Reader:
         self.rng = np.random.default_rng(0)
         self.drawn: list[Array] = []
         self.steps: list[StepBatch[AnyArray]] = []
+        self.kept: dict[int, Track] = {}
+        self.returns = np.zeros((len(recording), 2))
 
-    def read(self, record: Record, header: Header) -> tuple[Episode, Track]:
-        """Read an episode and all of its track but the terms."""
-        for name in (STD, OBSERVED):
-            if name not in record.extras:
-                raise DataError("missing: is this relabelled data?", field=name)
-        # Flags of when rewards were delivered speak of the observed ones.
-        episode = as_episode(replace(record, extras={}), header, "step")
-        metrics, shown = self.record.metrics, len(self.shown)
-        observed = _find_observed(record, metrics, len(episode))
-        track = Track(
-            rewards=np.asarray(record.rewards, np.float64),
-            std=np.asarray(record.extras[STD], np.float64),
-            observed=observed,
-            true=_find_true(record, metrics["settings"].get("truth"), observed.shape),
-            inputs=list(self._select_inputs(episode)[:shown]),
-            terms=[],
-            discount=float(metrics["settings"]["gamma"]),
-            label=None if episode.label is None else str(episode.label)[:LONGEST_LABEL],
+    def load(self, index: int) -> Record:
+        """Load an episode as its recording does, and keep what is shown of it."""
+        record = self.recording.load(index)
+        with folder_errors(self.record.folder or Path(), MISFIT):
+            episode, track = self.read(index, record)
+            count = len(self.returns)
+            self.draw_steps(episode, -(-SAMPLE // count))
+            self.returns[index] = track.delivered, track.found
+            if count <= MOST_EPISODES:
+                self.kept[index] = self.explain(episode, track)
+        return record
+
+    def finish(self) -> Tracks:
+        """Make the tracks, when every episode was loaded."""
+        count = len(self.returns)
+        if count > MOST_EPISODES:
+            order = np.argsort(self.returns[:, 0], kind="stable")
+            places = np.linspace(0, count - 1, MOST_EPISODES).round().astype(int)
+            for index in np.sort(order[places]).tolist():
+                self.kept[index] = self.explain(*self.read(index, self.recording.load(index)))
+        terms = self.name_terms()
+        drawn = np.concatenate(self.drawn, 1)
+        mixed = drawn[:, self.rng.permutation(drawn.shape[1])]
+        return Tracks(
+            chosen=self.kept,
+            returns=self.returns,
+            inputs=self.shown,
+            terms=[name for name, _ in terms],
+            term_inputs=[inputs for _, inputs in terms],
+            constant=self.record.constant,
+            sample=dict(zip(self.inputs, mixed, strict=True)),
+            steps=StepBatch.concatenate(self.steps) if self.steps else None,
         )
+
+    def read(self, index: int, record: Record) -> tuple[Episode, Track]:
+        """Read an episode and all of its track but the terms."""
+        with locate(self.record.folder, index):
+            for name in (STD, OBSERVED):
+                if name not in record.extras:
+                    raise DataError("missing: is this relabelled data?", field=name)
+            # Flags of when rewards were delivered speak of the observed ones.
+            episode = as_episode(replace(record, extras={}), self.recording.header, "step")
+            metrics, shown = self.record.metrics, len(self.shown)
+            observed = _find_observed(record, metrics, len(episode))
+            track = Track(
+                rewards=np.asarray(record.rewards, np.float64),
+                std=np.asarray(record.extras[STD], np.float64),
+                observed=observed,
+                true=_find_true(record, metrics["settings"].get("truth"), observed.shape),
+                inputs=list(self._select_inputs(episode)[:shown]),
+                terms=[],
+                discount=float(metrics["settings"]["gamma"]),
+                label=None if episode.label is None else str(episode.label)[:LONGEST_LABEL],
+            )
         return episode, track
 
     def explain(self, episode: Episode, track: Track) -> Track:
@@ -654,12 +656,11 @@ def pack_tracks(tracks: Tracks, budget: int) -> dict[str, Any]:
             "drawn": min(len(tracks.inputs), MOST_INPUTS),
             "terms": list(tracks.terms),
             "termInputs": [[one.name for one in inputs] for inputs in tracks.term_inputs],
-            "few": [one.name for one in tracks.inputs if has_few_values(tracks.sample[one])],
+            "few": [i.name for i in tracks.inputs if _find_few(tracks.sample[i]) is not None],
             "labels": [one.name for one in tracks.inputs if one.category is not None],
         },
         "constant": tracks.constant,
         "width": width,
-        "total": len(tracks.returns),
         "landmarks": close_up,
         "episodes": [_pack_track(i, track, widths[i], dense) for i, track in chosen.items()],
     }
@@ -739,18 +740,19 @@ MAJOR = 0.6
 def make_decomposition_page(
     record: Decomposition,
     *,
+    tracks: Tracks | None = None,
     name: str | None = None,
     video: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Make the page; `video` names the environment that renders a few episodes.
 
-    `name` is that of the folder, if the decomposition is still to be saved. `warn` is called with
-    the reason why there is no video. The page gives the same reason.
+    `tracks` and `name`, that of the folder, are given if the decomposition is still to be saved.
+    `warn` is called with the reason why there is no video. The page gives the same reason.
     """
     place = record.folder or Path(name or "")
     with folder_errors(place, MISFIT):
-        tracks = read_tracks(record)
+        tracks = tracks or read_tracks(record)
     film = None
     if video is not None:
         shown = sorted(set(find_landmarks(tracks).values()))
@@ -783,7 +785,7 @@ def compose_page(
             {"name": one.name, "alone": round(one.alone, 5), "joint": round(one.joint, 5)}
             for one in importance[:MOST_BARS]
         ],
-        "effects": pack_effects(effects, shapes),
+        "effects": pack_effects(shapes),
         "graph": pack_graph(masks, edges, importance),
         "returns": _pack_returns(returns, metrics.get("held_out")),
         "calibration": metrics.get("calibration"),
@@ -945,8 +947,7 @@ _MOST_SHOWN = 30
 def make_outcomes_page(records: Mapping[str, Decomposition], correlation: Array) -> str:
     """Make the page; `correlation` is that of the step rewards of the outcomes."""
     metrics = [record.metrics for record in records.values()]
-    order = ("unreliable", "careful", "note", "fine")
-    worst = min((one["verdict"] for one in metrics), key=lambda one: order.index(one["level"]))
+    worst = max((one["verdict"] for one in metrics), key=lambda one: LEVELS.index(one["level"]))
     rows = _compare_effects(records)
     return render_page(
         "outcomes.html",

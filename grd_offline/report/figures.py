@@ -95,11 +95,11 @@ def make_grid(count: int, height: float, margin: float = 0.2) -> tuple[Figure, S
     """Make a figure of `count` axes of some height, up to three beside each other."""
     columns = min(count, MOST_ACROSS)
     rows = -(-count // columns)
-    figure = make_figure(PAGE if columns > 1 else COLUMN, margin + max(1.2, height * rows))
-    places = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in places[count:]:
+    size = PAGE if columns > 1 else COLUMN, margin + max(1.2, height * rows)
+    figure, places = make_figure(*size, rows, columns, squeeze=False)
+    for axes in places.flat[count:]:
         axes.set_axis_off()
-    return figure, list(places)
+    return figure, list(places.flat)
 
 
 @contextmanager
@@ -118,8 +118,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, title: str, unit: str) -> 
     """
     columns = 2 if max(len(curve.label) for curve in curves) <= SHORT_LABEL else 1
     rows = -(-len(curves) // columns)
-    figure = make_figure(COLUMN, 2.3 + 0.15 * rows)
-    axes = figure.subplots()
+    figure, axes = make_figure(COLUMN, 2.3 + 0.15 * rows)
     _plot_curves(axes, curves)
     axes.set(xlabel=unit, ylabel=METRICS[metric][1], title=title)
     if metric == "correlation":
@@ -165,8 +164,8 @@ def draw_masks(masks: Sequence[Mapping[str, Any]], member: str) -> Figure:
     gap, thick = _choose_gap(states)
     share = (states + gap + actions) / (states + gap + thick)
     width = PAGE if len(masks) > 1 else COLUMN
-    figure = make_figure(width, min(1.5 + 2.0 * share, 8.0))
-    places = figure.subplots(1, len(masks), squeeze=False)[0]
+    figure, grid = make_figure(width, min(1.5 + 2.0 * share, 8.0), 1, len(masks), squeeze=False)
+    places = grid[0]
     drawn = [_plot_masks(axes, at) for axes, at in zip(places, masks, strict=True)]
     if any(
         ((mask > 0) & (mask < 1)).any() for mask in (masks[-1][name] for name, _ in results.MASKS)
@@ -225,8 +224,7 @@ def _plot_masks(axes: Axes, masks: Mapping[str, Any]) -> ScalarMappable:
 def draw_episode(episode: EpisodeRewards) -> Figure:
     """Draw the found and the true rewards; if their scales differ, both are standardised."""
     found, true, is_scaled = align_rewards(episode)
-    figure = make_figure(PAGE, 2.2)
-    axes = figure.subplots()
+    figure, axes = make_figure(PAGE, 2.2)
     axes.plot(true, color=TRUE, label="true reward")
     axes.plot(found, color=FOUND, linewidth=0.9, label="found reward")
     title = f"{printable(episode.member)}, last episode at step {episode.step:,}: "
@@ -237,12 +235,13 @@ def draw_episode(episode: EpisodeRewards) -> Figure:
     return figure
 
 
-def make_figure(width: float, height: float) -> Figure:
-    """Make an empty figure of a size in inches."""
+def make_figure(width: float, height: float, *grid: int, **options: Any) -> tuple[Figure, Any]:
+    """Make a figure of a size in inches with one pair of axes, or with a grid of them."""
     # A figure without pyplot has no window and no backend to choose: saving uses Agg for png.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(*grid, **options)
 
 
 @styled()
@@ -294,8 +293,7 @@ def draw_decomposition(record: Decomposition) -> dict[str, Figure]:
 
 def draw_importance(importance: Sequence[Importance]) -> Figure:
     """Draw the share of the reward's variation that comes from each input."""
-    figure = make_figure(COLUMN, 0.7 + 0.19 * len(importance))
-    axes = figure.subplots()
+    figure, axes = make_figure(COLUMN, 0.7 + 0.19 * len(importance))
     rows = np.arange(len(importance))
     alone, joint = (
         np.array([100 * getattr(one, part) for one in importance]) for part in ("alone", "joint")
@@ -315,8 +313,7 @@ def draw_importance(importance: Sequence[Importance]) -> Figure:
 
 def draw_returns(returns: Array, held_out: Mapping[str, Any] | None, outcome: str) -> Figure:
     """Draw predicted against observed returns; held-out returns have intervals."""
-    figure = make_figure(COLUMN, COLUMN)
-    axes = figure.subplots()
+    figure, axes = make_figure(COLUMN, COLUMN)
     axes.axline((0, 0), slope=1, color="0.8", linewidth=0.8, zorder=0)
     axes.plot(*returns.T, ".", color=GREYS[1], markersize=3, label="in the fit")
     if held_out is not None:
@@ -384,8 +381,7 @@ def _plot_effect(axes: Axes, shape: Shape) -> None:
 
 def draw_track(track: Track, index: int, outcome: str) -> Figure:
     """Draw the rewards of one episode with their band, and their sum so far."""
-    figure = make_figure(PAGE, 2.9)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    figure, (above, below) = make_figure(PAGE, 2.9, 2, 1, sharex=True, height_ratios=(2, 1))
     steps = np.arange(len(track.rewards))
     plot_band(above, steps, track.rewards, NORMAL_90 * track.std)
     above.plot(steps, track.rewards, color=FOUND, linewidth=0.8, label="found, 90 % band")
@@ -435,14 +431,12 @@ def draw_comparison_figures(comparison: Comparison) -> dict[str, Figure]:
     """Draw all figures of a comparison, by file name."""
     figures = {"tasks": _draw_tasks(comparison)}
     if means := [(one.method, one.middle) for one in comparison.totals if one.middle]:
-        figures["means"] = figure = make_figure(COLUMN, 0.8 + 0.22 * len(means))
-        axes = figure.subplots()
+        figures["means"], axes = make_figure(COLUMN, 0.8 + 0.22 * len(means))
         _plot_estimates(axes, comparison, means)
         axes.set_xlabel(f"interquartile mean of\n{_name_scale(comparison)}")
         figures["profiles"] = _draw_profiles(comparison)
     if better := [(one.method, one.improvement) for one in comparison.totals if one.improvement]:
-        figures["improvement"] = figure = make_figure(COLUMN, 0.95 + 0.22 * len(better))
-        axes = figure.subplots()
+        figures["improvement"], axes = make_figure(COLUMN, 0.95 + 0.22 * len(better))
         axes.axvline(0.5, color="0.8", linewidth=0.8, zorder=0)
         _plot_estimates(axes, comparison, better)
         axes.set(xlim=(-0.02, 1.02), xlabel="probability that it does better")
@@ -490,8 +484,7 @@ def _draw_tasks(comparison: Comparison) -> Figure:
 
 def _draw_profiles(comparison: Comparison) -> Figure:
     totals = [total for total in comparison.totals if total.profile is not None]
-    figure = make_figure(COLUMN, 2.3 + 0.15 * len(totals))
-    axes = figure.subplots()
+    figure, axes = make_figure(COLUMN, 2.3 + 0.15 * len(totals))
     for total in totals:
         assert total.profile is not None
         assert total.band is not None

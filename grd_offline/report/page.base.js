@@ -89,15 +89,20 @@ const axis = (title, more = {}) => ({
   ...more,
 });
 
-/** An axis whose whole numbers have names, of at most so many letters. */
+/** Names of at most so many letters as the ticks of an axis, by default at whole numbers. */
+const nameTicks = (names, letters, places = names.map((_, place) => place)) => ({
+  tickvals: places,
+  ticktext: names.map((name) => brief(name, letters)),
+  zeroline: false,
+});
+
+/** An axis whose whole numbers have names. */
 const nameAxis = (names, size, letters, more) =>
   axis("", {
-    tickvals: names.map((_, place) => place),
-    ticktext: names.map((name) => brief(name, letters)),
+    ...nameTicks(names, letters),
     tickfont: font(size, "ink"),
     ticklabelstandoff: 6,
     showgrid: false,
-    zeroline: false,
     ticks: "",
     ...more,
   });
@@ -186,3 +191,6 @@ function level(x, dash, more = {}) {
 }
 
 const mark = (text, at, look = font(12)) => ({ text, showarrow: false, font: look, ...at });
+/** What stands on the right of a bar, this many pixels away. */
+const beside = (text, x, y, xshift, size) =>
+  mark(text, { x, y, xanchor: "left", xshift }, font(size, "ink"));

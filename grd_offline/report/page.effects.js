@@ -1,12 +1,15 @@
 // What each effect adds to the reward.
 const bottom = { l: 54, r: 6, t: 6, b: 38 };
 const atPlace = "at %{x:.3g}: %{y:.3g} ± %{customdata:.2g}";
+const addsTo = `adds to the ${payload.reward}`;
+/** The axis of an input. Its values have names if they are few. */
+const inputAxis = (name, letters, ticks, more) =>
+  axis(brief(name, letters), { ...more, ...(ticks && nameTicks(ticks, 14)) });
 
 drawers.effect = (element) => {
   const effect = payload.effects[element.dataset.index];
   const grids = effect.grids.map(unpack);
-  const mean = unpack(effect.mean);
-  const std = unpack(effect.std);
+  const [mean, std] = [effect.mean, effect.std].map(unpack);
   const few = effect.ticks.filter((ticks) => ticks).length;
   if (grids.length === 1) drawCurve(element, effect, grids[0], mean, halve(std));
   else if (grids.length === 2 && few === 1) drawCurves(element, effect, grids, mean, std);
@@ -28,38 +31,24 @@ function drawCurve(element, effect, grid, mean, half) {
     marker: { color: fade(colour("muted"), 0.3), line: { width: 0 } },
     hoverinfo: "skip",
   };
-  const columns = {
-    type: "bar",
+  const told = "%{text}: %{y:.3g} ± %{customdata:.2g}";
+  const columns = () => ({
+    ...bars(mean, ticks, fade(tint, 0.75), told, { orientation: "v", customdata: half }),
     x: mean.map((_, place) => place),
     y: mean,
     width: 0.5,
-    marker: { color: fade(tint, 0.75) },
     error_y: { type: "data", array: half, color: colour("ink"), thickness: 1.2 },
-    text: ticks?.map(plain),
-    textposition: "none",
-    customdata: half,
-    ...hover("%{text}: %{y:.3g} ± %{customdata:.2g}"),
-  };
+  });
   const curve = () => banded(grid, mean, half, tint, 2, atPlace, { name: "" });
-  const few = ticks && { range: [-0.6, ticks.length - 0.4], showgrid: false, ...tickNames(ticks) };
-  show(element, [data, ...(ticks ? [columns] : curve())], {
-    xaxis: axis(brief(effect.inputs[0], 36), {
-      ...(few ?? { nticks: 6, zeroline: false }),
-      anchor: "y2",
-    }),
-    yaxis: axis(`adds to the ${payload.reward}`, { nticks: 5, domain: [0.16, 1] }),
+  const few = ticks && { range: [-0.6, ticks.length - 0.4], showgrid: false };
+  const across = { anchor: "y2", ...(few ?? { nticks: 6, zeroline: false }) };
+  show(element, [data, ...(ticks ? [columns()] : curve())], {
+    xaxis: inputAxis(effect.inputs[0], 36, ticks, across),
+    yaxis: axis(addsTo, { nticks: 5, domain: [0.16, 1] }),
     yaxis2: { domain: [0, 0.13], range: [0, 255], visible: false, fixedrange: true },
     margin: bottom,
   });
 }
-
-/** The places of an axis have names: those of an input with few values. */
-const tickNames = (ticks) =>
-  ticks && {
-    tickvals: ticks.map((_, place) => place),
-    ticktext: ticks.map((tick) => brief(tick, 14)),
-    zeroline: false,
-  };
 
 /** Two inputs of which one has few values: a curve over the other one for each of them. */
 function drawCurves(element, effect, grids, mean, std) {
@@ -80,7 +69,7 @@ function drawCurves(element, effect, grids, mean, std) {
     showlegend: true,
     legend: { ...layout().legend, font: font(11) },
     xaxis: axis(brief(effect.inputs[across], 36), { nticks: 6, zeroline: false }),
-    yaxis: axis(`adds to the ${payload.reward}`, { nticks: 5 }),
+    yaxis: axis(addsTo, { nticks: 5 }),
     margin: bottom,
   });
 }
@@ -115,13 +104,13 @@ function drawSurface(element, effect, grids, mean, std, few) {
       outlinewidth: 0,
       tickfont: font(10),
       nticks: 5,
-      title: { text: `adds to the ${payload.reward}`, side: "right", font: font(11) },
+      title: { text: addsTo, side: "right", font: font(11) },
     },
     ...hover("%{x:.3g}, %{y:.3g}: %{z:.3g} ± %{customdata:.2g}"),
   };
   show(element, [surface, ...(few ? [] : [data])], {
-    xaxis: axis(brief(effect.inputs[0], 30), { nticks: 5, ...tickNames(effect.ticks[0]) }),
-    yaxis: axis(brief(effect.inputs[1], 20), { nticks: 5, ...tickNames(effect.ticks[1]) }),
+    xaxis: inputAxis(effect.inputs[0], 30, effect.ticks[0], { nticks: 5 }),
+    yaxis: inputAxis(effect.inputs[1], 20, effect.ticks[1], { nticks: 5 }),
     margin: { l: 46, r: 4, t: 6, b: 38 },
   });
   if (slider) slider.oninput = () => draw(element);

@@ -1,39 +1,34 @@
 // The causal graph as a drawing, which opens with what drives the reward, and as a heat map.
 /** The strengths of all edges from 0 to 1, by mask; null where there is no edge. */
 function readStrengths({ states, reward, masks }) {
-  // Levels from 1 to 255 are roots of strengths.
-  const read = (text) =>
-    [...toBytes(text)].map((level) => (level ? ((level - 1) / 254) ** 2 : null));
-  return {
-    stateReward: reward.state,
-    actionReward: reward.action,
-    stateState: chunk(read(masks.state_to_state), states.length),
-    actionState: chunk(read(masks.action_to_state), states.length),
-  };
+  const found = { state_to_reward: reward.state, action_to_reward: reward.action };
+  for (const [name, text] of Object.entries(masks)) {
+    // Levels from 1 to 255 are roots of strengths.
+    const levels = [...toBytes(text)].map((level) => (level ? ((level - 1) / 254) ** 2 : null));
+    found[name] = chunk(levels, states.length);
+  }
+  return found;
 }
 
-const drawing = { node: "r", edges: [], most: 0, hover: "" };
+const drawing = { edges: [], parents: [], hover: "" };
+const chosenNode = () => find("#node").value;
 
 /** All edges between nodes that are shown: those to the reward first, then the strongest. */
 function listEdges(graph) {
   const masks = readStrengths(graph);
   const edges = [{ from: "t", to: "r", strength: graph.reward.terminated }];
-  const kinds = [
-    ["s", graph.shown_states, masks.stateReward, masks.stateState],
-    ["a", graph.shown_actions, masks.actionReward, masks.actionState],
-  ];
-  for (const [letter, shown, toReward, toState] of kinds)
-    for (const i of shown) {
-      const from = `${letter}${i}`;
-      edges.push({ from, to: "r", strength: toReward[i] });
+  for (const kind of ["state", "action"])
+    for (const i of graph[`shown_${kind}s`]) {
+      const from = `${kind[0]}${i}`;
+      edges.push({ from, to: "r", strength: masks[`${kind}_to_reward`][i] });
+      const strengths = masks[`${kind}_to_state`][i];
       for (const j of graph.shown_states)
-        edges.push({ from, to: `n${j}`, strength: toState[i][j], strong: graph.compact[j] });
+        edges.push({ from, to: `n${j}`, strength: strengths[j], strong: graph.compact[j] });
     }
-  const isLast = (edge) => edge.to !== "r";
-  return edges
-    .filter((edge) => edge.strength !== null)
-    .sort((a, b) => isLast(a) - isLast(b) || b.strength - a.strength);
+  const known = edges.filter((edge) => edge.strength !== null);
+  return known.sort((a, b) => isToReward(b) - isToReward(a) || b.strength - a.strength);
 }
+const isToReward = (edge) => edge.to === "r";
 
 function make(tag, attributes = {}, text = null) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -43,10 +38,8 @@ function make(tag, attributes = {}, text = null) {
 }
 
 function startGraph(graph) {
-  const edges = listEdges(graph);
-  const parents = edges.filter((edge) => edge.to === "r");
-  const node = parents.length ? "r" : "";
-  Object.assign(drawing, { edges, node, most: Math.min(edges.length, parents.length + 36) });
+  drawing.edges = listEdges(graph);
+  drawing.parents = drawing.edges.filter(isToReward).map((edge) => edge.from);
   const [select, slider] = ["#node", "#edges"].map((name) => find(name));
   select.append(
     new Option("what drives the reward", "r"),
@@ -54,13 +47,11 @@ function startGraph(graph) {
     ...graph.shown_states.map((i) => new Option(graph.states[i], `s${i}`)),
     ...graph.shown_actions.map((i) => new Option(graph.actions[i], `a${i}`)),
   );
-  select.value = node;
-  slider.max = Math.max(1, edges.length);
-  slider.value = drawing.most;
+  select.value = drawing.parents.length ? "r" : "";
+  slider.max = Math.max(1, drawing.edges.length);
+  slider.value = drawing.parents.length + 36;
   const again = () => {
-    drawing.node = select.value;
-    drawing.most = Number(slider.value);
-    find("#strongest").hidden = drawing.node !== "";
+    find("#strongest").hidden = select.value !== "";
     redraw("graph");
   };
   listen("#node", "change", again);
@@ -85,8 +76,7 @@ const signs = {
 function placeNodes(graph, wide) {
   const row = wide < 560 ? 23 : 26;
   const side = Math.min(wide * 0.4, 250);
-  const parents = drawing.edges.filter((edge) => edge.to === "r").map((edge) => edge.from);
-  const only = drawing.node === "r" && parents.length > 0;
+  const only = chosenNode() === "r" && drawing.parents.length > 0;
   const place = {};
   let y = 34;
   let first = y;
@@ -94,7 +84,7 @@ function placeNodes(graph, wide) {
     place[key] = [side, y];
     y += row;
   };
-  if (only) parents.forEach(put);
+  if (only) drawing.parents.forEach(put);
   else {
     for (const i of graph.shown_states) {
       place[`n${i}`] = [wide - side, y];
@@ -123,12 +113,13 @@ drawers.graph = (element) => {
   const { place, only, side, height } = placeNodes(graph, wide);
   const letters = Math.floor((side - 18) / (wide < 560 ? 6.2 : 7.1));
   const svg = make("svg", { viewBox: `0 0 ${wide} ${height}`, "aria-hidden": "true" });
-  const focus = drawing.hover || drawing.node;
+  const focus = drawing.hover || chosenNode();
+  const most = Number(find("#edges").value);
   // A dimension's own focus covers it both now and next.
   const same = focus.startsWith("s") ? [focus, `n${focus.slice(1)}`] : [focus];
   const touches = ({ from, to }) => same.includes(from) || same.includes(to);
   const seen = drawing.edges.filter((edge, rank) =>
-    focus ? touches(edge) && (!only || edge.to === "r") : rank < drawing.most,
+    focus ? touches(edge) && (!only || isToReward(edge)) : rank < most,
   );
   const lit = new Set([...same, ...seen.flatMap((edge) => [edge.from, edge.to])]);
   for (const edge of [...seen].reverse()) svg.append(drawEdge(edge, place, focus));
@@ -136,7 +127,7 @@ drawers.graph = (element) => {
   if (!only) svg.append(make("text", { class: "head", x: wide - side, y: 14 }, "next step"));
   for (const [key, [x, y]] of Object.entries(place)) {
     const [name, sign] = nameNode(graph, key);
-    const edge = only && drawing.edges.find((edge) => edge.from === key && edge.to === "r");
+    const edge = only && drawing.edges.find((edge) => edge.from === key && isToReward(edge));
     const told = edge ? `  ${share(edge.strength)}` : "";
     const isCause = !"rn".includes(key[0]);
     const away = isCause ? -13 : key === "r" ? 18 : 13;
@@ -181,7 +172,7 @@ function listenNode(group, key) {
   });
   group.addEventListener("click", () => {
     drawing.hover = "";
-    find("#node").value = drawing.node === key ? "" : key;
+    find("#node").value = chosenNode() === key ? "" : key;
     find("#node").dispatchEvent(new Event("change"));
   });
 }
@@ -221,9 +212,9 @@ function drawMaps(element, { states, actions }, masks, hasStrengths) {
   const [causes, effects] = [actions, ["reward"]].map((others) => [...states, "", ...others]);
   const join = (rows, last) => rows.map((row, i) => [...row, null, last[i]]);
   const strengths = [
-    ...join(masks.stateState, masks.stateReward),
+    ...join(masks.state_to_state, masks.state_to_reward),
     effects.map(() => null),
-    ...join(masks.actionState, masks.actionReward),
+    ...join(masks.action_to_state, masks.action_to_reward),
   ];
   const name = (strength, i, j) => {
     const edge = `${plain(causes[i])} → ${plain(effects[j])}`;
@@ -249,21 +240,13 @@ function drawMaps(element, { states, actions }, masks, hasStrengths) {
   };
   const every = Math.ceil(14 / cell);
   const list = (names, from, half = 0.5) =>
-    names.map((name, i) => [brief(name, 24), from + i + half]).filter((_, i) => i % every === 0);
-  const places = (ticks, range, tickangle) =>
-    axis("", {
-      tickvals: ticks.map(([, place]) => place),
-      ticktext: ticks.map(([name]) => name),
-      tickangle,
-      range,
-      showgrid: false,
-      showline: false,
-      ticklabelstandoff: 1,
-      ticks: "",
-      zeroline: false,
-      automargin: false,
-      fixedrange: true,
-    });
+    names.map((name, i) => [name, from + i + half]).filter((_, i) => i % every === 0);
+  const places = (ticks, range, tickangle) => {
+    const [named, at] = [0, 1].map((part) => ticks.map((tick) => tick[part]));
+    const plainly = { showgrid: false, showline: false, automargin: false, fixedrange: true };
+    const look = { tickangle, range, ticklabelstandoff: 1, ticks: "", ...plainly };
+    return axis("", { ...nameTicks(named, 24, at), ...look });
+  };
   const ground = { type: "rect", line: { width: 0 }, fillcolor: colour("soft"), layer: "below" };
   const [columns, rows] = [across, down].map((end) => [[0, count], [count + 1, end]]);
   const head = (text, x, xanchor) =>

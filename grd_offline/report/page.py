@@ -46,21 +46,10 @@ def render_page(template: str, payload: Mapping[str, Any], /, **context: Any) ->
     from jinja2 import UndefinedError
     from markupsafe import Markup
 
-    library, script = _load(LIBRARY), _join_scripts()
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
-        f"style-src 'unsafe-inline'; script-src {_hash(library)} {_hash(script)}"
-    )
-    ours = {
-        "policy": policy,
-        "style": _make_style(),
-        "payload": embed(payload),
-        "library": library,
-        "script": script,
-    }
-    trusted = {name: Markup(text) for name, text in ours.items()}
+    trusted = {**_load_parts(), "payload": embed(payload)}
+    texts = {name: Markup(text) for name, text in trusted.items()}
     try:
-        return _make_environment().get_template(template).render({**payload, **context, **trusted})
+        return _make_environment().get_template(template).render({**payload, **context, **texts})
     except UndefinedError as error:  # an entry of a file that the template needs
         raise KeyError(error.message) from None
 
@@ -68,6 +57,7 @@ def render_page(template: str, payload: Mapping[str, Any], /, **context: Any) ->
 @cache
 def _make_environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2.runtime import Macro
 
     environment = Environment(
         loader=PackageLoader("grd_offline.report"),
@@ -75,11 +65,14 @@ def _make_environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        optimized=False,  # folding constants takes longer than a page takes without it
     )
     environment.globals |= {"NINETY": show_share(0.9), "level": "fine", "verdict": ""}
     environment.globals |= {"facts": (), "source": ()}
     environment.filters.update(joined=join_names, number=show_number, share=show_share)
     environment.filters.update(value=show_value, command=lambda words: shlex.join(map(str, words)))
+    known = vars(environment.get_template("macros.html").module)
+    environment.globals |= {n: macro for n, macro in known.items() if isinstance(macro, Macro)}
     return environment
 
 
@@ -90,30 +83,27 @@ def embed(payload: Mapping[str, Any]) -> str:
 
 
 @cache
-def _load(name: str) -> str:
-    return files("grd_offline.report").joinpath(name).read_text("utf-8")
-
-
-@cache
-def _join_scripts() -> str:
-    """Join the pieces into one script, whose names nothing outside of it can reach."""
-    return '"use strict";\n(() => {\n' + "\n".join(map(_load, SCRIPTS)) + "})();\n"
-
-
-@cache
-def _make_style() -> str:
-    """Make the style sheet, which begins with the colours."""
+def _load_parts() -> dict[str, str]:
+    """Load what is the same on all pages: the style, the scripts, and the policy about them."""
+    library, style, *pieces = (
+        files("grd_offline.report").joinpath(name).read_text("utf-8")
+        for name in (LIBRARY, "page.css", *SCRIPTS)
+    )
+    # Nothing outside of our script can reach its names.
+    script = '"use strict";\n(() => {\n' + "\n".join(pieces) + "})();\n"
+    hashes = [encode(sha256(one.encode()).digest()) for one in (library, script)]
     light, dark = (
         "".join(f"--{name}:{colour};" for name, colour in palette.items())
         for palette in (LIGHT, DARK)
     )
     scheme = "@media (prefers-color-scheme: dark)"
-    return f":root{{{light}}}\n{scheme}{{:root:not([data-print]){{{dark}}}}}\n{_load('page.css')}"
-
-
-@cache
-def _hash(script: str) -> str:
-    return f"'sha256-{encode(sha256(script.encode()).digest())}'"
+    return {
+        "policy": "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
+        f"style-src 'unsafe-inline'; script-src 'sha256-{hashes[0]}' 'sha256-{hashes[1]}'",
+        "style": f":root{{{light}}}\n{scheme}{{:root:not([data-print]){{{dark}}}}}\n{style}",
+        "library": library,
+        "script": script,
+    }
 
 
 def count_steps(about: Mapping[str, Any]) -> tuple[str, str]:

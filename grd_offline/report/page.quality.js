@@ -85,8 +85,8 @@ drawers.importance = (element) => {
     xaxis: axis("share of the reward's variation, %", { range: [0, 100] }),
     yaxis: nameAxis(names, narrow ? 12 : 14, narrow ? 16 : 34),
     annotations: found.map(({ alone, joint }, y) => {
-      const at = { x: 100 * Math.min(1, alone + joint), y, xanchor: "left", xshift: 6 };
-      return mark(share(alone + joint), at, font(narrow ? 12 : 14, "ink"));
+      const total = alone + joint;
+      return beside(share(total), 100 * Math.min(1, total), y, 6, narrow ? 12 : 14);
     }),
   });
 };

@@ -66,24 +66,18 @@ function findMoment(name, members) {
 
 drawers["run-masks"] = (element) => {
   const { member, moment } = findMoment("mask", payload.masks);
-  const flat = {};
-  for (const [name, mask] of Object.entries(moment.masks))
-    flat[name] = [...toBytes(mask)].map((on) => on || null);
-  const shares = Object.entries(flat).map(([name, mask]) => {
+  const { states, label } = member;
+  const masks = {};
+  const shares = Object.entries(moment.masks).map(([name, text]) => {
+    const mask = [...toBytes(text)].map((on) => on || null);
+    masks[name] = name.endsWith("reward") ? mask : chunk(mask, states.length);
     const part = (100 * mask.filter(Boolean).length) / mask.length;
     return `${name.replaceAll("_", " ")} ${Math.round(part)} %`;
   });
   const told = shares.join(", ");
-  const { states, label } = member;
   find("#mask-reading").textContent =
     `Step ${moment.step.toLocaleString("en")}: share of edges, ${told}; ` +
     `compact state: ${moment.compact} of ${states.length} dimensions`;
-  const masks = {
-    stateReward: flat.state_to_reward,
-    actionReward: flat.action_to_reward,
-    stateState: chunk(flat.state_to_state, states.length),
-    actionState: chunk(flat.action_to_state, states.length),
-  };
   drawMaps(element, member, masks, false);
   describe(element, `Masks of ${label} at step ${moment.step}: ${told}`);
 };

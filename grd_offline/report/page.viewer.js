@@ -1,5 +1,5 @@
 // The rewards of one episode, step by step, and what each effect adds to the chosen one.
-const viewer = payload.viewer && { step: 0, order: "index", play: 0, element: find(".viewer") };
+const viewer = payload.viewer && { step: 0, play: 0, element: find(".viewer") };
 
 /** The series of one episode by name; see pack_series in page.py. */
 function decode({ length, width, ranges, data, sum }) {
@@ -30,30 +30,28 @@ function decode({ length, width, ranges, data, sum }) {
 const drawnInputs = () => payload.viewer.series.inputs.slice(0, payload.viewer.series.drawn);
 const spreadAt = (step) => Z90 * viewer.track.std.y[Math.floor(step / viewer.episode.width)];
 
-/** What the data paid, and what it is called. */
-function drawPaid({ deliveries, length }, track, tint) {
-  const unknown = "Observed rewards";
+/** What the data paid. */
+function drawPaid({ deliveries }, { observed }, tint) {
   const more = { name: "observed" };
-  if (track.observed)
-    return [unknown, [line(track.observed.x, track.observed.y, tint, 1.6, plainValue, more)]];
+  if (observed) return [line(observed.x, observed.y, tint, 1.6, plainValue, more)];
   const [steps, amounts] = [0, 1].map((part) => deliveries.map((delivery) => delivery[part]));
   const across = steps.flatMap((step) => [step, step, null]);
   const stems = amounts.flatMap((amount) => [0, amount, null]);
-  const ends = dots(steps, amounts, { color: tint, size: 7, symbol: "diamond" }, plainValue, more);
-  const isPaidOnce = steps.length === 1 && steps[0] === length - 1;
-  return [isPaidOnce ? payload.outcome.paid : unknown, [line(across, stems, tint, 1.6, ""), ends]];
+  const look = { color: tint, size: 7, symbol: "diamond" };
+  return [line(across, stems, tint, 1.6, ""), dots(steps, amounts, look, plainValue, more)];
 }
 
 /** The drawings below each other, with their heights and titles. */
 function listRows(episode, track) {
   const [found, truth, given, ink] = ["accent", "second", "third", "muted"].map(colour);
   const word = (text, tint) => `<span style="color:${tint}">${plain(text)}</span>`;
+  // There may be no true rewards.
   const curve = (key, name, tint, look) =>
-    line(track[key].x, track[key].y, tint, look, plainValue, { name });
-  const ifTrue = (...items) => (track.true ? items : []);
+    track[key] ? [line(track[key].x, track[key].y, tint, look, plainValue, { name })] : [];
   const alsoTrue = track.true ? `, ${word("true", truth)}` : "";
-  const [paid, delivered] = drawPaid(episode, track, given);
-  const { few } = payload.viewer.series;
+  const { deliveries, length } = episode;
+  const isPaidOnce = deliveries.length === 1 && deliveries[0][0] === length - 1;
+  const paid = isPaidOnce ? payload.outcome.paid : "Observed rewards";
   const outcome = `observed ${payload.outcome.singular}`;
   const { x, y } = track.reward;
   const told = "%{y:.4g} ± %{customdata:.2g}";
@@ -61,33 +59,30 @@ function listRows(episode, track) {
   const look = { color: given, size: 10, symbol: "diamond" };
   const dashed = { width: 1, dash: "dash" };
   const end = { name: outcome, cliponaxis: false };
-  const ended = dots([episode.length - 1], [episode.return], look, plainValue, end);
+  const ended = dots([length - 1], [episode.return], look, plainValue, end);
   return [
     {
       height: 200,
       title: `Reward per step: ${word("found, with 90 % band", found)}${alsoTrue}`,
-      traces: [...rewards, ...ifTrue("true").map((key) => curve(key, "true reward", truth, 0.9))],
+      traces: [...rewards, ...curve("true", "true reward", truth, 0.9)],
     },
-    ...ifTrue("gap").map((key) => ({
-      height: 70,
-      ticks: 3,
-      title: "Difference: found − true",
-      traces: [curve(key, "found − true", ink, 1)],
-    })),
-    { height: 54, ticks: 2, title: word(paid, given), traces: delivered },
+    ...curve("gap", "found − true", ink, 1).map((trace) => {
+      return { height: 70, ticks: 3, title: "Difference: found − true", traces: [trace] };
+    }),
+    { height: 54, ticks: 2, title: word(paid, given), traces: drawPaid(episode, track, given) },
     {
       height: 130,
       title: `Sum so far: ${word("found", found)}${alsoTrue}, ${word(`${outcome} ◆`, given)}`,
       traces: [
-        curve("sum", "sum found", found, 1.6),
-        ...ifTrue("trueSum").map((key) => curve(key, "true sum", truth, dashed)),
+        ...curve("sum", "sum found", found, 1.6),
+        ...curve("trueSum", "true sum", truth, dashed),
         ended,
       ],
     },
     ...drawnInputs().map((name, i) => {
       // An input with few values jumps from one to the next.
-      const look = { width: 1, shape: few.includes(name) ? "hvh" : "linear" };
-      const traces = [curve(`input${i}`, brief(name, 24), ink, look)];
+      const shape = payload.viewer.series.few.includes(name) ? "hvh" : "linear";
+      const traces = curve(`input${i}`, brief(name, 24), ink, { width: 1, shape });
       return { height: 56, ticks: 3, title: brief(name, 44), traces };
     }),
   ];
@@ -226,7 +221,7 @@ function pickEpisode(index) {
 
 function fillPicker() {
   const list = [...payload.viewer.episodes];
-  if (viewer.order === "return") list.sort((a, b) => b.return - a.return);
+  if (find("#order").value === "return") list.sort((a, b) => b.return - a.return);
   const { singular } = payload.outcome;
   const name = (one) => `${one.label ?? one.index}: ${singular} ${tell(one.return)}`;
   find("#episode").replaceChildren(...list.map((one) => new Option(name(one), one.index)));
@@ -253,10 +248,7 @@ function startViewer() {
   };
   fillPicker();
   listen("#episode", "change", () => move(0));
-  listen("#order", "change", ({ value }) => {
-    viewer.order = value;
-    fillPicker();
-  });
+  listen("#order", "change", fillPicker);
   listen("#previous", "click", () => move(-1));
   listen("#next", "click", () => move(1));
   listen("#step", "input", ({ value }) => setStep(Number(value)));
@@ -313,10 +305,9 @@ drawers.waterfall = (element) => {
     ...level(part.to, "dot", { yref: "y", y0: row + 1.3, y1: row - 0.3, layer: "above" }),
     line: { color: colour("muted"), width: 1, dash: "dot" },
   }));
-  const annotations = rows.map((part, y) => {
-    const at = { x: Math.max(part.from, part.to), y, xanchor: "left", xshift: 5 };
-    return mark(part.told, at, font(12, "ink"));
-  });
+  const annotations = rows.map((part, y) =>
+    beside(part.told, Math.max(part.from, part.to), y, 5, 12),
+  );
   if (track.true && episode.width === 1) {
     const x = track.true.y[step];
     shapes.push(level(x, "dash"));

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from grd_offline.report.page import (
     show_number,
     show_share,
 )
-
-if TYPE_CHECKING:
-    pass
 
 METRICS = {
     "return": ("mean_return", "true return"),
@@ -664,8 +661,6 @@ def _pack_verdict(verdict: SourceScores, looks: Mapping[str, int]) -> dict[str, 
         "spread": verdict.spread,
         "few": len(verdict.scores) < FEW_SEEDS,
         "reached": _show_reached(verdict),
-        "share": verdict.share_of_true,
-        "gain": verdict.share_of_gain,
     }
 
 
