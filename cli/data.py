@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
 import shlex
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +59,9 @@ def read_recipe(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
         return None
     if not path.exists() and path.name in REAL_DATA:
         return _choose_real_data(ctx, path, {REAL: path.name})
+    import difflib
+    import tomllib  # both are slow for a help text
+
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

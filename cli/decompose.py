@@ -25,7 +25,6 @@ from .options import (
     path_argument,
     pick_settings,
     reading_options,
-    setting_option,
     setting_options,
     video_options,
     workers_option,
@@ -48,9 +47,9 @@ _REPLACED = "(the earlier result was replaced; --out keeps both)"
 @setting_options(
     DecomposeSettings,
     *("method", "fit", "gamma", "state_at", "next_state", "outcome"),
-    *("step_rewards", "exact_returns", "compact"),
+    *("step_rewards", "exact_returns", "compact", "truth"),
+    truth={"metavar": "FIELD"},
 )
-@setting_option(DecomposeSettings, "truth", metavar="FIELD")
 @option(
     "--preferences",
     metavar="FILE",

@@ -31,7 +31,6 @@ from .options import (
     option,
     options,
     out_option,
-    setting_option,
     setting_options,
     table_options,
     workers_option,
@@ -207,11 +206,14 @@ def tell_unused(algorithm: str) -> None:
 
 @command()
 @click.argument("file")
-@setting_option(
+@setting_options(
     OfflineSettings,
     "environment",
-    required=True,
-    help="Gymnasium id of the environment to evaluate in. The name alone means its latest version.",
+    environment={
+        "required": True,
+        "help": "Gymnasium id of the environment to evaluate in. The name alone means its latest "
+        "version.",
+    },
 )
 @option(
     "--methods",
