@@ -248,8 +248,7 @@ def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     from .display import show_progress
 
     label = f"collecting {resolve_environment_id(options['environment'])}"
-    total = options["episodes"]
-    with show_progress(label, total, unit="episodes", work="steps", stop=stop) as advance:
+    with show_progress(label, options["episodes"], stop) as advance:
         return collect_file(out=out, observer=_Counter(advance, stop), **options)
 
 
@@ -260,7 +259,7 @@ class _Counter(Observer):
         self._advance, self._stop = advance, stop
 
     def on_result(self, work: Any, result: Any) -> None:
-        self._advance(1, len(result.rewards))
+        self._advance(len(result.rewards))
 
     def on_warning(self, text: str) -> None:
         print_warning(text)
@@ -320,9 +319,9 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
 
     with (
         open_recording(file, **reading) as recording,
-        show_progress("reading", len(recording), unit="episodes", work="steps") as advance,
+        show_progress("reading", len(recording)) as advance,
     ):
-        summary = summarise(recording, file, on_episode=lambda steps: advance(1, steps))
+        summary = summarise(recording, file, on_episode=advance)
     if as_json:
         click.echo(json.dumps(_as_json(file, summary), indent=1))
     else:
@@ -469,7 +468,7 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
         raise DataError("IN and OUT are the same", file=source)
     with (
         open_recording(source, **reading) as recording,
-        show_progress("converting", len(recording), unit="episodes", work="steps") as advance,
+        show_progress("converting", len(recording)) as advance,
     ):
         records, lengths = _checked(recording, source, advance), recording.lengths
         warnings = write_dataset(
@@ -497,4 +496,4 @@ def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Re
         with locate(source, index):
             as_episode(record, recording.header, delay)
         yield record
-        advance(1, len(record.rewards))
+        advance(len(record.rewards))

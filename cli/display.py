@@ -65,8 +65,8 @@ _TITLES = {
 _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation", "skipped")
 """Columns that are left out, in this order, until the table fits."""
 
-Advance = Callable[[int, int], None]
-"""Reports progress: the number of further units that are done, and the work of them."""
+Advance = Callable[[int], None]
+"""Reports one more episode: the number of its steps."""
 
 
 class Told(ProgressColumn):
@@ -139,13 +139,11 @@ def format_left(seconds: float | None, is_least: bool = False) -> str:
 
 
 @contextmanager
-def show_progress(
-    label: str, total: int, *, unit: str, work: str, stop: Stop | None = None
-) -> Iterator[Advance]:
-    """Show how many `unit`s of `total` are done and how many units of `work` pass per second.
+def show_progress(label: str, total: int, stop: Stop | None = None) -> Iterator[Advance]:
+    """Show how many episodes of `total` are done, and how many of their steps pass per second.
 
-    with show_progress("collecting", 500, unit="episodes", work="steps") as advance:
-        advance(1, len(episode))
+    with show_progress("collecting", 500) as advance:
+        advance(len(episode))
 
     What `stop` has to say then goes above the bar.
     """
@@ -155,19 +153,19 @@ def show_progress(
         return format_left(left if task.completed else None)
 
     def tell_rate(task: Task) -> str:
-        return f"{task.fields['work'] / max(task.elapsed or 0, 1e-9):,.0f} {work}/s"
+        return f"{task.fields['steps'] / max(task.elapsed or 0, 1e-9):,.0f} steps/s"
 
-    done = Told(lambda task: f"{task.completed:,}/{total:,} {unit}")
+    done = Told(lambda task: f"{task.completed:,}/{total:,} episodes")
     bars = ProgressBars(LABEL, BAR, done, Told(tell_left), Told(tell_rate))
-    number = bars.add_task(label, total=total, work=0)
+    number = bars.add_task(label, total=total, steps=0)
     (task,) = bars.tasks
     if stop is not None:
         stop.show = bars.say
 
-    def advance(count: int, amount: int) -> None:
-        bars.update(number, advance=count, work=task.fields["work"] + amount)
+    def advance(steps: int) -> None:
+        bars.update(number, advance=1, steps=task.fields["steps"] + steps)
         if bars.is_line_due(LINE_SECONDS):
-            done = f"{task.completed:,} of {total:,} {unit}"
+            done = f"{task.completed:,} of {total:,} episodes"
             say(f"{label}: {done}, {tell_rate(task)}, {tell_left(task)}")
 
     with bars:

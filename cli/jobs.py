@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -31,18 +30,14 @@ class Where(NamedTuple):
     tries: int
     """Number of times that a job is tried."""
 
-    def start(
-        self, folder: Path, machine: Machine, *, cpus: int | None, gpus: float | None
-    ) -> Runner:
+    def start(self, folder: Path, machine: Machine, cpus: int | None, gpus: float | None) -> Runner:
         """The runner, whose jobs use so much each."""
-        if self.kind == "ray":
-            from grd_offline.lab.sweep.run import RayRunner
+        from grd_offline.lab.sweep.run import LocalRunner, RayRunner, divide
 
-            start = partial(RayRunner, address=self.address, directory=Path.cwd())
-            return start(folder, machine, cpus=cpus, gpus=gpus)
-        from grd_offline.lab.sweep.run import LocalRunner, divide
-
-        return LocalRunner(folder, divide(machine, cpus, gpus), Path.cwd())
+        here, address = Path.cwd(), self.address
+        if self.kind == "local":
+            return LocalRunner(folder, divide(machine, cpus, gpus), here)
+        return RayRunner(folder, machine, address=address, directory=here, cpus=cpus, gpus=gpus)
 
 
 def _join_where(kind: str, address: str | None, tries: int) -> dict[str, Where]:
@@ -93,8 +88,7 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
             print_warning(f"{out}: {versions}")
         if all(m and m.state == FINISHED for m in describe_marks(folder, plan.jobs).values()):
             where = where._replace(kind="local")  # Ray need not be started
-        runner = where.start(folder, machine, cpus=1, gpus=0)
-        marks, stop = run_all(folder, plan.jobs, runner, where.tries, "parts")
+        marks, stop = run_all(folder, plan.jobs, where, machine, "parts", cpus=1, gpus=0)
     finally:
         held.release()
     stop.leave("stopped: run the same command again to continue")
@@ -108,7 +102,7 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
 
 
 def run_all(
-    folder: Path, jobs: Sequence[Job], runner: Runner, tries: int, what: str
+    folder: Path, jobs: Sequence[Job], where: Where, machine: Machine, what: str, **resources: Any
 ) -> tuple[dict[str, Mark | None], Stop]:
     """Run jobs, and show how far they are. Gives their marks, and whether they were stopped."""
     from grd_offline.lab.sweep.run import run_jobs
@@ -117,7 +111,8 @@ def run_all(
 
     saving = ", which save first" if what == "jobs" else ""
     notice = f"stopping the running {what}{saving}; press Ctrl-C again to quit"
+    runner = where.start(folder, machine, **resources)
     with runner, catch_signals(notice=notice) as stop:  # after Ray, which has its own handler
         display = JobsDisplay(folder, jobs, what, stop)
         with display.bars:
-            return run_jobs(folder, jobs, runner, tries=tries, observer=display), stop
+            return run_jobs(folder, jobs, runner, tries=where.tries, observer=display), stop

@@ -384,7 +384,7 @@ def write_comparison(
     """Write the page, the tables and the figures of a comparison, and say so."""
     from grd_offline.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.io.files.plain import write_json
-    from grd_offline.io.files.storage import make_folder, replace_file
+    from grd_offline.io.files.storage import make_folder
     from grd_offline.report import make_comparison_page
     from grd_offline.report.figures import draw_comparison_figures, save_figure
 
@@ -395,8 +395,7 @@ def write_comparison(
     write_scores(folder, comparison)
     for name, figure in draw_comparison_figures(comparison).items():
         save_figure(figure, folder / f"{name}.{form}", form)
-    with replace_file(folder / REPORT_FILE) as output:
-        output.write(make_comparison_page(comparison, title).encode())
+    write_page(folder / REPORT_FILE, make_comparison_page(comparison, title))
     echo(f"wrote {folder}: {REPORT_FILE}, {COMPARISON_FILE}, {SCORES_FILE}, figures")
 
 
@@ -542,8 +541,7 @@ def _run(
                 f"such as {others[0]}: what they have is not used",
                 err=True,
             )
-        runner = where.start(folder, find_machine(), **resources)
-        _, stop = run_all(folder, plan.jobs, runner, where.tries, "jobs")
+        _, stop = run_all(folder, plan.jobs, where, find_machine(), "jobs", **resources)
         record = sweeps.read_sweep(folder)
         titles = ("job", "state", "tries", "time", "result")
         rows = [row[:-1] for row in sweeps.list_jobs(record)]

@@ -25,7 +25,7 @@ import numpy as np
 
 from grd_offline.comparison.metrics import LAST, METRICS
 from grd_offline.core import statistics
-from grd_offline.core.errors import DataError, printable
+from grd_offline.core.errors import DataError, located, printable
 from grd_offline.core.settings import Settings, setting
 from grd_offline.core.typing import Array
 from grd_offline.core.words import count
@@ -83,11 +83,9 @@ def _parse(entry: Mapping[str, Any], file: Path, place: int) -> Printed:
     missing = [name for name in ("task", "method", "mean") if name not in entry]
     if missing:
         raise DataError(f"expected a {missing[0]}", file=file, field=field)
-    try:
-        texts = {name: printable(str(entry.get(name, ""))) for name in ("task", "method", "note")}
+    texts = {name: printable(str(entry.get(name, ""))) for name in ("task", "method", "note")}
+    with located(file=file, field=field):
         return Printed(**{**entry, **texts})
-    except DataError as error:
-        raise error.at(file=file, field=field) from None
 
 
 def find_printed(
@@ -315,10 +313,13 @@ def _label_groups(
     for place, run in enumerate(runs):
         for group in dict.fromkeys(name_group(run, row["group"]) for row in run.rows):
             owners.setdefault((tasks[place].name, group), []).append(place)
-    settings = [run.about.get("settings", {}).items() for run in runs]
     variants = [
-        {name: json.dumps(value).strip('"') for name, value in one if name not in _NOT_VARIANTS}
-        for one in settings
+        {
+            name: json.dumps(value).strip('"')
+            for name, value in run.about.get("settings", {}).items()
+            if name not in _NOT_VARIANTS
+        }
+        for run in runs
     ]
     differing: dict[str, dict[str, None]] = {}
     """The settings that differ on any task, by group."""
@@ -500,19 +501,12 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a file."""
-        totals, rows = ([asdict(one) for one in part] for part in (self.totals, self.rows))
-        for total in totals:
+        plain, names = asdict(self), {"rows": "tasks", "totals": "methods"}
+        for total in plain["totals"]:
             del total["profile"], total["band"]
-        for row, own in zip(rows, self.rows, strict=True):
+        for row, own in zip(plain["rows"], self.rows, strict=True):
             row["printed"] = None if own.printed is None else own.printed.to_json()
-        return {
-            "metric": self.metric,
-            "chosen": self.chosen,
-            "reference": self.reference,
-            "tasks": rows,
-            "methods": totals,
-            "notes": list(self.notes),
-        }
+        return {names.get(name, name): value for name, value in plain.items()}
 
 
 def compare_scores(
@@ -540,25 +534,19 @@ def compare_scores(
     assert chosen is not None
     plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
     gains, left_out = _measure_gains(scores, plain, metric, reference)
-    is_scaled = metric == "return" and reference is not None
+    is_return = metric == "return"
+    is_scaled = is_return and reference is not None
     scale = {task: gains[task, str(reference)] for task, _ in gains} if is_scaled else None
     normalised = {
         key: gain if scale is None else gain / scale[key[0]].mean() for key, gain in gains.items()
     }
     rows = []
     for score in sorted(scores, key=lambda score: methods.index(score.method)):
-        task, method, step, is_return = (
-            score.task.name,
-            score.method,
-            score.step,
-            metric == "return",
-        )
-        own = normalised.get((task, method)) if is_return else None
+        key, step = (score.task.name, score.method), score.step
         middle = statistics.estimate_mean([score.values], np.random.default_rng(SEED))
-        share = None if own is None else float(own.mean())
-        number = find_printed(printed if is_return else (), task, method, step)
-        results = score.seeds, score.values, middle, share, number
-        rows.append(TaskRow(task, method, step, *results))
+        share = float(normalised[key].mean()) if is_return and key in normalised else None
+        number = find_printed(printed, *key, step) if is_return else None
+        rows.append(TaskRow(*key, step, score.seeds, score.values, middle, share, number))
     totals = tuple(_make_total(name, chosen, scale, plain, gains, normalised) for name in methods)
     other = [name for name in references if name != reference]
     if is_scaled and other:

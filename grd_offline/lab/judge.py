@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.observer import NOBODY, Observer, Observers, Progress, Warn
 from grd_offline.core.packages import find_versions
 from grd_offline.core.statistics import compare_rewards
@@ -269,7 +269,7 @@ def judge(
     chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)
     OfflineFolder(folder).check_free()
     data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
-    try:
+    with located(file=source):
         check_data(data, methods)
         _warn_of_data(chosen, data, observer.on_warning)
         found = find_references(data)
@@ -282,8 +282,6 @@ def judge(
                 pessimism=chosen.pessimism, progress=observer.on_progress,
             )  # fmt: skip
             observer.on_result(method, found[method])
-    except DataError as error:
-        raise error.at(file=source) from None
     chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
     about = describe_data(source, data)
     training = train_members(

@@ -20,7 +20,6 @@ checkpoint, because the disk may be full or a package missing. The checkpoint it
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -342,7 +341,10 @@ class JobProcess:
             self._process.kill()
 
     def finish(self) -> Mark:
-        """Write the mark of a process that has ended, and let the job go."""
+        """Write the mark of a process that has ended, and let the job go.
+
+        A mark that cannot be written says so, and that the job failed.
+        """
         if self._process is None:
             self._lock.release()
             return self.mark
@@ -358,6 +360,8 @@ class JobProcess:
                 mark = replace(mark, state=FAILED, reason=self._find_reason(code))
             write_mark(self.folder, mark)
             return mark
+        except StorageError as error:
+            return replace(self.mark, state=FAILED, reason=str(error))
         finally:
             self._lock.release()
 
@@ -420,7 +424,7 @@ def write_sweep(folder: Path, plan: SweepPlan, command: Sequence[str], scale: fl
         "jobs": [vars(job) for job in plan.jobs],
         "paper": [number.to_json() for number in plan.printed],
     }
-    plain.write_json(folder / results.SWEEP_FILE, json.loads(json.dumps(contents)))
+    plain.write_json(folder / results.SWEEP_FILE, contents)
     with storage.replace_file(folder / COPY_FILE) as output:
         output.write(plain.read_bytes(plan.path, compare.FILE_BYTES))
 

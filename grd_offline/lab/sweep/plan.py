@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from grd_offline.comparison.compare import Printed, read_printed, read_toml
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.settings import describe_settings
 from grd_offline.learning.settings import OfflineSettings, OnlineSettings
 
@@ -149,14 +149,10 @@ def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
         raise DataError("expected at least one [[jobs]]", file=path)
     jobs: list[Job] = []
     for place, block in enumerate(blocks, 1):
-        members = block.get("members", contents.get("members", MOST_MEMBERS))
-        if not isinstance(members, int) or isinstance(members, bool) or members < 1:
-            reason = f"expected a whole number of at least 1, got {members!r:.40}"
-            raise DataError(reason, file=path, field="members")
-        try:
+        with located(file=path):
+            members = _read(block, "members", contents.get("members", MOST_MEMBERS))
+        with located(file=path, field=f"jobs, block {place}"):
             jobs += itertools.islice(_expand(block, members, scale), MOST_JOBS + 1)
-        except DataError as error:
-            raise error.at(file=path, field=f"jobs, block {place}") from None
     if len(jobs) > MOST_JOBS:
         raise DataError(f"more than {MOST_JOBS:,} jobs", file=path)
     seen: set[str] = set()
