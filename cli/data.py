@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_bytes, format_seconds
 from grd_offline.learning.settings import REAL_DATA, CollectSettings
 
@@ -245,27 +244,11 @@ def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     from grd_offline.learning.collecting.dataset import collect as collect_file
     from grd_offline.worlds.environments import resolve_environment_id
 
-    from .display import show_progress
+    from .display import EpisodeCounter, show_progress
 
     label = f"collecting {resolve_environment_id(options['environment'])}"
     with show_progress(label, options["episodes"], stop) as advance:
-        return collect_file(out=out, observer=_Counter(advance, stop), **options)
-
-
-class _Counter(Observer):
-    """Counts the episodes that were collected."""
-
-    def __init__(self, advance: Advance, stop: Stop) -> None:
-        self._advance, self._stop = advance, stop
-
-    def on_result(self, work: Any, result: Any) -> None:
-        self._advance(len(result.rewards))
-
-    def on_warning(self, text: str) -> None:
-        print_warning(text)
-
-    def should_stop(self) -> bool:
-        return self._stop.is_set()
+        return collect_file(out=out, observer=EpisodeCounter(advance, stop), **options)
 
 
 def _collect_parts(out: Path, parts: int, where: Where, options: dict[str, Any]) -> None:

@@ -91,9 +91,7 @@ class ProgressBars(Progress):
     def __init__(
         self,
         *columns: ProgressColumn,
-        draw: Callable[[ProgressBars], RenderableType] = lambda bars: bars.make_tasks_table(
-            bars.tasks
-        ),
+        draw: Callable[[ProgressBars], RenderableType] | None = None,
         refreshes: float = 4,
     ) -> None:
         self._draw = draw  # a thread of its own calls it: it goes on while a stage computes
@@ -111,7 +109,8 @@ class ProgressBars(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         # Two columns stay free: the ^C that a terminal echoes must not begin another line.
-        yield Padding(self._draw(self), (0, 2, 0, 0))
+        drawn = self._draw(self) if self._draw else self.make_tasks_table(self.tasks)
+        yield Padding(drawn, (0, 2, 0, 0))
 
     def say(self, text: str) -> None:
         """Print a line, above the bars where there are any."""
@@ -172,6 +171,28 @@ def show_progress(label: str, total: int, stop: Stop | None = None) -> Iterator[
         yield advance
 
 
+class Watched(Observer):
+    """Work that a person watches: warnings are printed, and a signal stops it."""
+
+    stop: Stop
+
+    def on_warning(self, text: str) -> None:
+        print_warning(text)
+
+    def should_stop(self) -> bool:
+        return self.stop.is_set()
+
+
+class EpisodeCounter(Watched):
+    """Counts the episodes that were collected."""
+
+    def __init__(self, advance: Advance, stop: Stop) -> None:
+        self._advance, self.stop = advance, stop
+
+    def on_result(self, work: Any, result: Any) -> None:
+        self._advance(len(result.rewards))
+
+
 def make_stage_bar(forecast: Forecast) -> ProgressBars:
     """One line: the stage, the bar of the whole, its percentage and the time left."""
 
@@ -214,13 +235,13 @@ def show_stages(parts: Sequence[str] = ("",)) -> Iterator[Forecast]:
         yield forecast
 
 
-class JobsDisplay(Observer):
+class JobsDisplay(Watched):
     """Shows a bar for all jobs and one for each that runs, and a line for each that ends."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job], what: str, stop: Stop) -> None:
         from grd_offline.lab.sweep.folder import FINISHED, describe_marks
 
-        self._what, self._stop = what, stop
+        self._what, self.stop = what, stop
         self._folder, self._jobs = folder, {job.name: job for job in jobs}
         self._marks = dict(describe_marks(folder, tuple(jobs)))
         self._done = {n for n, mark in self._marks.items() if mark and mark.state == FINISHED}
@@ -262,9 +283,6 @@ class JobsDisplay(Observer):
             self._given_up.add(name)
             self.say(f"{result.state}: {name}: {result.reason}")
 
-    def should_stop(self) -> bool:
-        return self._stop.is_set()
-
     def on_progress(self, stage: str, share: float) -> None:
         """Look at how far the jobs are, if it is time to."""
         if time.monotonic() - self._looked < JOB_SECONDS:
@@ -298,7 +316,7 @@ class JobsDisplay(Observer):
         return (time.monotonic() - self._begin) / gained * (len(shares) - sum(shares.values()))
 
 
-class Terminal(Observer, AbstractContextManager["Terminal"]):
+class Terminal(Watched, AbstractContextManager["Terminal"]):
     """The display of a training run, and of decompositions before it. It also handles Ctrl-C.
 
     The first Ctrl-C stops the run, the second ends it at once.
@@ -341,12 +359,6 @@ class Terminal(Observer, AbstractContextManager["Terminal"]):
             self.shown.look()
         else:
             self.shown.on_result(work, result)
-
-    def on_warning(self, text: str) -> None:
-        print_warning(text)
-
-    def should_stop(self) -> bool:
-        return self.stop.is_set()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._open.close()

@@ -30,15 +30,6 @@ class Where(NamedTuple):
     tries: int
     """Number of times that a job is tried."""
 
-    def start(self, folder: Path, machine: Machine, cpus: int | None, gpus: float | None) -> Runner:
-        """The runner, whose jobs use so much each."""
-        from grd_offline.lab.sweep.run import LocalRunner, RayRunner, divide
-
-        here, address = Path.cwd(), self.address
-        if self.kind == "local":
-            return LocalRunner(folder, divide(machine, cpus, gpus), here)
-        return RayRunner(folder, machine, address=address, directory=here, cpus=cpus, gpus=gpus)
-
 
 def _join_where(kind: str, address: str | None, tries: int) -> dict[str, Where]:
     if address is not None and kind != "ray":
@@ -102,16 +93,23 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
 
 
 def run_all(
-    folder: Path, jobs: Sequence[Job], where: Where, machine: Machine, what: str, **resources: Any
+    folder: Path, jobs: Sequence[Job], where: Where, machine: Machine, what: str, **uses: Any
 ) -> tuple[dict[str, Mark | None], Stop]:
-    """Run jobs, and show how far they are. Gives their marks, and whether they were stopped."""
-    from grd_offline.lab.sweep.run import run_jobs
+    """Run jobs, each of which `uses` so many cpus and gpus, and show how far they are.
+
+    Gives their marks, and whether they were stopped.
+    """
+    from grd_offline.lab.sweep.run import LocalRunner, RayRunner, divide, run_jobs
 
     from .display import JobsDisplay
 
     saving = ", which save first" if what == "jobs" else ""
     notice = f"stopping the running {what}{saving}; press Ctrl-C again to quit"
-    runner = where.start(folder, machine, **resources)
+    here = Path.cwd()
+    if where.kind == "local":
+        runner: Runner = LocalRunner(folder, divide(machine, **uses), here)
+    else:
+        runner = RayRunner(folder, machine, address=where.address, directory=here, **uses)
     with runner, catch_signals(notice=notice) as stop:  # after Ray, which has its own handler
         display = JobsDisplay(folder, jobs, what, stop)
         with display.bars:

@@ -29,25 +29,14 @@ from grd_offline.core.errors import DataError, located, printable
 from grd_offline.core.settings import Settings, setting
 from grd_offline.core.typing import Array
 from grd_offline.core.words import count
+from grd_offline.io.files import results
 from grd_offline.io.files.plain import read_bytes, read_json, refuse_outside
-from grd_offline.io.files.results import (
-    EVALUATIONS_FILE,
-    LARGEST,
-    RUN_FOLDER,
-    SETTINGS_FILE,
-    SWEEP_FILE,
-    RunRecord,
-    is_judgement,
-    is_sweep,
-    list_results,
-    read_run,
-    start_table,
-)
+from grd_offline.io.files.results import RunRecord
 from grd_offline.io.files.storage import check_folder, check_writable
 
 FILE_BYTES = 2**20
 """Size of a sweep file at most."""
-_NUMBER: dict[str, Any] = {"at_least": -LARGEST, "at_most": LARGEST}
+_NUMBER: dict[str, Any] = {"at_least": -results.LARGEST, "at_most": results.LARGEST}
 _KEYS = {"task", "method", "step", "mean", "std", "note"}
 
 
@@ -156,15 +145,15 @@ def find_runs(path: Path) -> list[RunRecord]:
     Runs below a folder that have no evaluation yet are left out, and so are jobs that the file of
     a sweep does not have any more. Nothing is read through a link that leads out of the folder.
     """
-    if is_judgement(path):
-        refuse_outside(path / RUN_FOLDER, path)
-        return [read_run(path / RUN_FOLDER)]
-    if (path / SETTINGS_FILE).is_file() or not path.is_dir():
-        return [read_run(path)]
+    if results.is_judgement(path):
+        refuse_outside(path / results.RUN_FOLDER, path)
+        return [results.read_run(path / results.RUN_FOLDER)]
+    if (path / results.SETTINGS_FILE).is_file() or not path.is_dir():
+        return [results.read_run(path)]
     found = []
     for folder in _list_runs(path, MOST_DEPTH):
         try:
-            found.append(read_run(folder))
+            found.append(results.read_run(folder))
         except DataError as error:
             if error.reason != "no evaluation yet":
                 raise
@@ -174,11 +163,11 @@ def find_runs(path: Path) -> list[RunRecord]:
 
 
 def _list_runs(folder: Path, depth: int) -> Iterator[Path]:
-    if is_sweep(folder):
-        refuse_outside(folder / SWEEP_FILE, folder)
-        for result in list_results(folder):
-            for run in (result, result / RUN_FOLDER):
-                if (run / SETTINGS_FILE).is_file():
+    if results.is_sweep(folder):
+        refuse_outside(folder / results.SWEEP_FILE, folder)
+        for result in results.list_results(folder):
+            for run in (result, result / results.RUN_FOLDER):
+                if (run / results.SETTINGS_FILE).is_file():
                     refuse_outside(run, folder)
                     if not run.is_symlink():
                         yield run
@@ -187,7 +176,7 @@ def _list_runs(folder: Path, depth: int) -> Iterator[Path]:
         # A folder that is being written, or was left by a killed command, has a hidden name.
         if not inner.is_dir() or inner.is_symlink() or inner.name.startswith("."):
             continue
-        if (inner / SETTINGS_FILE).is_file():
+        if (inner / results.SETTINGS_FILE).is_file():
             yield inner
         elif depth > 1:
             yield from _list_runs(inner, depth - 1)
@@ -287,7 +276,7 @@ def name_task(run: RunRecord, is_whole: bool = False, has_folder: bool = False) 
     settings = run.about.get("settings", {})
     arguments = settings.get("env_args") or {}
     if not isinstance(arguments, Mapping):
-        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="env_args")
+        raise DataError("expected a table", file=run.path / results.SETTINGS_FILE, field="env_args")
     parts = [run.environment if is_whole else run.environment.rsplit("/", 1)[-1] or run.name]
     if "env_name" in arguments:  # of MetaWorld: a name among many in one environment
         parts = [str(arguments["env_name"])]
@@ -339,13 +328,13 @@ def _label_groups(
 
 def name_group(run: RunRecord, group: str) -> str:
     """A group with the settings of `--set` that have one value; several are in its name already."""
-    sets = run.about.get("settings", {}).get("sets") or {}
+    sets, file = run.about.get("settings", {}).get("sets") or {}, run.path / results.SETTINGS_FILE
     if not isinstance(sets, Mapping):
-        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="sets")
+        raise DataError("expected a table", file=file, field="sets")
     for name, values in sets.items():
         is_for_all = not str(name).startswith("lambda_") or "paper" in group.split("-")
         if not isinstance(values, Sequence) or not all(isinstance(v, int | float) for v in values):
-            raise DataError("expected numbers", file=run.path / SETTINGS_FILE, field=f"sets.{name}")
+            raise DataError("expected numbers", file=file, field=f"sets.{name}")
         if is_for_all and len(values) == 1:
             group += f"-{name}={values[0]:g}"
     return group
@@ -355,9 +344,9 @@ def _read_number(run: RunRecord, text: str, column: str) -> float:
     number = math.nan
     with suppress(ValueError):
         number = float(text)
-    if not abs(number) <= LARGEST:
+    if not abs(number) <= results.LARGEST:
         reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / EVALUATIONS_FILE, field=column)
+        raise DataError(reason, file=run.path / results.EVALUATIONS_FILE, field=column)
     return number
 
 
@@ -407,7 +396,7 @@ def write_scores(folder: Path, comparison: Comparison) -> None:
         named = _as_text(row.task), _as_text(row.method), row.step
         for score in zip(row.seeds, row.scores, strict=True):
             rows.append(dict(zip(_COLUMNS, (*named, *score), strict=True)))
-    start_table(folder / SCORES_FILE, _COLUMNS, rows)
+    results.start_table(folder / SCORES_FILE, _COLUMNS, rows)
 
 
 def _as_text(name: str) -> str:
@@ -426,7 +415,7 @@ THRESHOLDS = np.linspace(0.0, 1.2, 61)
 
 
 @dataclass(frozen=True)
-class TaskRow:
+class TaskRow(results.SeedScores):
     """A method on one task."""
 
     task: str
@@ -441,14 +430,6 @@ class TaskRow:
     """Mean gain over random actions, as a share of the reference's. None without one."""
     printed: Printed | None
     """The number that the paper prints, if it has one."""
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.scores))
-
-    @property
-    def spread(self) -> float:
-        return float(np.std(self.scores))
 
 
 @dataclass(frozen=True, eq=False)

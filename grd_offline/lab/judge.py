@@ -23,16 +23,8 @@ from grd_offline.core.typing import Array
 from grd_offline.io.files.results import OBSERVED, RUN_FOLDER, TRUE, SourceScores, write_judgement
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_title
-from grd_offline.learning.offline.run import (
-    OfflineData,
-    OfflineFolder,
-    be_pessimistic,
-    check_environment,
-    describe_data,
-    load_checked,
-    train_members,
-    warn_of_data,
-)
+from grd_offline.learning.offline import run as offline
+from grd_offline.learning.offline.run import OfflineData, OfflineFolder
 from grd_offline.learning.runs.process import choose_device
 from grd_offline.learning.runs.run import Evaluation, TrainingResult
 from grd_offline.learning.settings import JUDGED, OfflineSettings
@@ -123,7 +115,7 @@ def find_rewards(
         "seconds": round(time.perf_counter() - start, 2),
         **_compare(data, rewards),
     }
-    return Found(be_pessimistic(rewards, spreads, pessimism), about)
+    return Found(offline.be_pessimistic(rewards, spreads, pessimism), about)
 
 
 def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:
@@ -268,7 +260,9 @@ def judge(
     check_names(methods, fit, observer.on_warning)
     chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)
     OfflineFolder(folder).check_free()
-    data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
+    data = offline.load_checked(
+        source, chosen, max_bytes=max_bytes, columns=columns, returns=returns
+    )
     with located(file=source):
         check_data(data, methods)
         _warn_of_data(chosen, data, observer.on_warning)
@@ -283,18 +277,17 @@ def judge(
             )  # fmt: skip
             observer.on_result(method, found[method])
     chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
-    about = describe_data(source, data)
-    training = train_members(
+    about = offline.describe_data(source, data)
+    training = offline.train_members(
         chosen, data, {name: one.rewards for name, one in found.items()},
         OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers,
         observer=Observers([scores, observer]), about=about, command=command,
     )  # fmt: skip
     mean, evaluations = data.behaviour_return, len(scores.means)
-    if not scores.means:
+    if not evaluations:
         return JudgingResult(folder, [], {}, evaluations, mean, training)
     verdicts = judge_sources(chosen, scores.compute(), data, found)
-    unsteady = find_unsteady(chosen, scores, mean)
-    used = min(LAST, evaluations)
+    unsteady, used = find_unsteady(chosen, scores, mean), min(LAST, evaluations)
     contents = {
         "command": list(command),
         "data": about,
@@ -313,13 +306,13 @@ def judge(
 
 
 def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> None:
-    warn_of_data(settings, data, warn)
+    offline.warn_of_data(settings, data, warn)
     if TRUE not in data.rewards:
         warn(
             "the data hold no true rewards, so methods are compared by their returns only (collect "
             "--keep-true-rewards stores the true rewards)"
         )
-    if horizon := describe_horizon(data, check_environment(settings, data.episodes)):
+    if horizon := describe_horizon(data, offline.check_environment(settings, data.episodes)):
         warn(horizon)
 
 

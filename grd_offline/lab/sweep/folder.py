@@ -35,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 from grd_offline.comparison import compare
 from grd_offline.comparison.compare import Comparison
@@ -191,22 +191,19 @@ def check_command(sweep: Path, job: Job) -> Mark | None:
 def measure_progress(sweep: Path, job: Job) -> float:
     """How much of a job is done, from 0 to 1, as far as its log tells."""
     result = find_result(sweep, job)
-    total = 0 if result.is_symlink() else job.total or _read_total(result)
-    for place in (result, result / "run") if total else ():
-        with suppress(OSError, ValueError, ArithmeticError):
+    for place in () if result.is_symlink() else (result, result / results.RUN_FOLDER):
+        with suppress(OSError, *plain.MISFITS):
+            total = job.total or _read_total(place)
             text = read_end(place / results.LOG_FILE, LOG_BYTES).decode(errors="replace")
             done = max(int(line.split(",", 1)[0]) for line in text.splitlines()[-1:]) / total
             return min(1.0, max(0.0, done))
     return 0.0
 
 
-def _read_total(result: Path) -> int:
-    """Steps or updates of a run as its settings say; 0 if there are none yet."""
-    for place in (result, result / "run"):
-        with suppress(OSError, *plain.MISFITS):
-            settings = plain.read_json(place / results.SETTINGS_FILE)["settings"]
-            return max(0, int(settings.get("steps") or settings["updates"]))
-    return 0
+def _read_total(run: Path) -> int:
+    """Steps or updates of a run as its settings say."""
+    settings = plain.read_json(run / results.SETTINGS_FILE)["settings"]
+    return int(settings.get("steps") or settings["updates"])
 
 
 class JobProcess:
@@ -475,9 +472,11 @@ def list_others(folder: Path, jobs: Sequence[Job]) -> list[str]:
     return [name for name in found if name not in known]
 
 
-def compare_sweep(
-    record: SweepRecord,
-) -> tuple[Comparison, list[RunRecord]] | str:
+SweepComparison: TypeAlias = tuple[Comparison, list[RunRecord]] | str
+"""A comparison of some runs, or why there is none."""
+
+
+def compare_sweep(record: SweepRecord) -> SweepComparison:
     """Compare the methods of all jobs that are finished, or say why that cannot be done.
 
     A job whose result cannot be read is left out, and a note says so.

@@ -134,19 +134,19 @@ def find_machine() -> Machine:
     return Machine(count_cores(), tuple(names))
 
 
-def divide(machine: Machine, cores: int | None, share: float | None) -> list[Resources]:
+def divide(machine: Machine, cpus: int | None, gpus: float | None) -> list[Resources]:
     """What each of the jobs that run at the same time may use.
 
-    `cores` are the cores of each job, and `share` is its part of an accelerator. Without them, each
+    `cpus` are the cores of each job, and `gpus` is its part of an accelerator. Without them, each
     accelerator has one job, and the cores are divided among them.
     """
-    if share is None:
-        share = 1.0 if machine.devices else 0.0
+    share = gpus if gpus is not None else float(bool(machine.devices))
     if share and not machine.devices:
         raise DataError("no accelerator here: expected 0", field="gpus")
     if share > 1:
         raise DataError("a job uses one accelerator at most: expected at most 1", field="gpus")
     per_device = int(1 / share + 1e-9) if share else 0
+    cores = cpus
     if cores is None:
         cores = max(1, machine.cores // max(1, per_device * len(machine.devices)))
     room = max(1, machine.cores // cores)
