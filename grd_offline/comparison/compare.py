@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
@@ -64,16 +64,12 @@ def parse_printed(entries: Any, file: Path) -> tuple[Printed, ...]:
 
 
 def _parse(entry: Mapping[str, Any], file: Path, place: int) -> Printed:
-    field = f"paper.numbers, number {place}"
-    unknown = sorted(entry.keys() - _KEYS)
-    if unknown:
-        known = ", ".join(sorted(_KEYS))
-        raise DataError(f"unknown key {unknown[0]!r}: expected {known}", file=file, field=field)
-    missing = [name for name in ("task", "method", "mean") if name not in entry]
-    if missing:
-        raise DataError(f"expected a {missing[0]}", file=file, field=field)
     texts = {name: printable(str(entry.get(name, ""))) for name in ("task", "method", "note")}
-    with located(file=file, field=field):
+    with located(file=file, field=f"paper.numbers, number {place}"):
+        refuse_unknown(sorted(entry), _KEYS)
+        for name in ("task", "method", "mean"):
+            if name not in entry:
+                raise DataError(f"expected a {name}")
         return Printed(**{**entry, **texts})
 
 
@@ -94,6 +90,12 @@ def read_toml(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error
         raise DataError(f"is not TOML: {reason}", file=file) from error
+
+
+def refuse_unknown(keys: Iterable[str], known: set[str]) -> None:
+    """Refuse keys of a sweep file that nothing reads."""
+    if unknown := [key for key in keys if key not in known]:
+        raise DataError(f"unknown key {unknown[0]!r}: expected {', '.join(sorted(known))}")
 
 
 def read_printed(file: Path, contents: Mapping[str, Any] | None = None) -> tuple[Printed, ...]:
@@ -209,7 +211,7 @@ def collect_scores(
             # A run that was resumed twice from one checkpoint may have a step twice. The last row
             # is that of the training which went on.
             values = curves.setdefault(key, {}).setdefault(row["seed"], {})
-            values[int(row["step"])] = _read_number(run, row[column], column)
+            values[int(row["step"])] = read_number(run, row[column], column)
     scores = []
     for (name, method), lines in curves.items():
         found = []
@@ -340,7 +342,8 @@ def name_group(run: RunRecord, group: str) -> str:
     return group
 
 
-def _read_number(run: RunRecord, text: str, column: str) -> float:
+def read_number(run: RunRecord, text: str, column: str) -> float:
+    """A number in a table of a run."""
     number = math.nan
     with suppress(ValueError):
         number = float(text)

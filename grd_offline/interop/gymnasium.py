@@ -59,13 +59,24 @@ class EnvironmentReward:
         return flatten_batch(self._action_space, actions, count)
 
 
+class PaysLearnedReward:
+    """A wrapper that pays the reward of a model."""
+
+    _reward: EnvironmentReward
+
+    @property
+    def model(self) -> RewardModel:
+        """The reward model that the wrapper uses."""
+        return self._reward.model
+
+
 if TYPE_CHECKING:
     _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
 else:  # not generic in every version
     _VectorWrapper = gym.vector.VectorWrapper
 
 
-class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class LearnedReward(PaysLearnedReward, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper that pays the reward of a model. The reward of the environment is in
     `info["true_reward"]`.
 
@@ -92,11 +103,6 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._reward = EnvironmentReward(model, env.observation_space, env.action_space)
         self._observation: NDArray[np.float32] | None = None
 
-    @property
-    def model(self) -> RewardModel:
-        """The reward model that the wrapper uses."""
-        return self._reward.model
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -118,7 +124,7 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
 
 
-class VectorLearnedReward(_VectorWrapper):
+class VectorLearnedReward(PaysLearnedReward, _VectorWrapper):
     """A wrapper that pays the reward of a model in a vector of environments. Their own rewards are
     in `infos["true_reward"]`.
 
@@ -147,11 +153,6 @@ class VectorLearnedReward(_VectorWrapper):
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._observations: NDArray[np.float32] | None = None
         self._is_reset_due = np.zeros(self.num_envs, np.bool_)
-
-    @property
-    def model(self) -> RewardModel:
-        """The reward model that the wrapper uses."""
-        return self._reward.model
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

@@ -171,15 +171,14 @@ def judge_sources(
     """A verdict on every source, in the order of training."""
     sources = np.array([member.source for member in settings.make_members()])
     of_source = {source: scores[sources == source] for source in settings.rewards}
-    best = float(of_source["true"].mean()) if "true" in of_source else None
-    behaviour = data.behaviour_return
+    # Nothing is above a number that is not known.
+    best = float(of_source["true"].mean()) if "true" in of_source else np.nan
+    behaviour = np.nan if data.behaviour_return is None else data.behaviour_return
     verdicts = []
     for source, values in of_source.items():
-        mean, of_true, of_gain = float(values.mean()), None, None
-        if best is not None and best > 0:
-            of_true = mean / best
-        if best is not None and behaviour is not None and best > behaviour:
-            of_gain = (mean - behaviour) / (best - behaviour)
+        mean = float(values.mean())
+        of_true = mean / best if best > 0 else None
+        of_gain = (mean - behaviour) / (best - behaviour) if best > behaviour else None
         against = found[source].about.get("against_truth")
         pearson = None if against is None else float(against["pearson"])
         verdicts.append(SourceScores(source, tuple(values.tolist()), of_true, of_gain, pearson))

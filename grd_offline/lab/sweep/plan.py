@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grd_offline.comparison.compare import Printed, read_printed, read_toml
+from grd_offline.comparison.compare import Printed, read_printed, read_toml, refuse_unknown
 from grd_offline.core.errors import DataError, located
 from grd_offline.core.settings import describe_settings
 from grd_offline.learning.settings import OfflineSettings, OnlineSettings
@@ -143,7 +143,8 @@ class SweepPlan:
 def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
     """Read a sweep file. `scale` makes every job shorter, for a try."""
     contents = read_toml(path)
-    _refuse_unknown(contents, _TOP, path)
+    with located(file=path):
+        refuse_unknown(contents, _TOP)
     blocks = contents.get("jobs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
         raise DataError("expected at least one [[jobs]]", file=path)
@@ -172,15 +173,9 @@ def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
     return SweepPlan(path, title or path.stem, about.strip(), tuple(jobs), printed)
 
 
-def _refuse_unknown(table: Mapping[str, Any], known: set[str], path: Path | None = None) -> None:
-    if unknown := [key for key in table if key not in known]:
-        expected = ", ".join(sorted(known))
-        raise DataError(f"unknown key {unknown[0]!r}: expected {expected}", file=path)
-
-
 def _expand(block: Mapping[str, Any], members: int, scale: float) -> Iterator[Job]:
     """All jobs of one block."""
-    _refuse_unknown(block, _BLOCK)
+    refuse_unknown(block, _BLOCK)
     command = block.get("command")
     if command not in COMMANDS:
         expected = f"expected a command out of {', '.join(COMMANDS)}"
