@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.comparison.metrics import LAST
 from grd_offline.core.settings import describe_settings
 from grd_offline.core.words import count, format_percentage
 from grd_offline.io.files import beside, name_path
@@ -278,7 +279,6 @@ def _print_table(result: JudgingResult) -> None:
     from rich.console import Console
 
     from grd_offline.io.files.results import TRUE
-    from grd_offline.lab.judge import LAST
 
     from .display import Point, format_correlation, format_point
 

@@ -519,10 +519,10 @@ def compare_scores(
     plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
     gains, left_out = _measure_gains(scores, plain, metric, reference)
     is_return = metric == "return"
-    is_scaled = is_return and reference is not None
-    scale = {task: gains[task, str(reference)] for task, _ in gains} if is_scaled else None
+    scale = reference if is_return else None
     normalised = {
-        key: gain if scale is None else gain / scale[key[0]].mean() for key, gain in gains.items()
+        key: gain if scale is None else gain / gains[key[0], scale].mean()
+        for key, gain in gains.items()
     }
     rows = []
     for score in sorted(scores, key=lambda score: methods.index(score.method)):
@@ -533,7 +533,7 @@ def compare_scores(
         rows.append(TaskRow(*key, step, score.seeds, score.values, middle, share, number))
     totals = tuple(_make_total(name, chosen, scale, plain, gains, normalised) for name in methods)
     other = [name for name in references if name != reference]
-    if is_scaled and other:
+    if scale is not None and other:
         left_out.insert(
             0,
             f"{reference} is the reference, which has 1. It could as well be {' or '.join(other)}: "
@@ -587,19 +587,15 @@ def _measure_gains(
 
 
 def _make_total(
-    method: str,
-    chosen: str,
-    scale: Mapping[str, Array] | None,
-    plain: Values,
-    gains: Values,
-    normalised: Values,
+    method: str, chosen: str, scale: str | None, plain: Values, gains: Values, normalised: Values
 ) -> Total:
+    """A method over all tasks. `scale` is the method whose mean gain is 1, if there is one."""
     tasks = tuple(task for task, name in plain if name == method)
     scaled = tuple(task for task in tasks if (task, method) in normalised)
     ours = [gains[task, method] for task in scaled]
-    theirs = None if scale is None else [scale[task] for task in scaled]
-    if theirs is not None and all(one is other for one, other in zip(ours, theirs, strict=True)):
-        theirs = ours  # the reference itself
+    theirs = ours if method == scale else None
+    if scale not in (None, method):
+        theirs = [gains[task, scale] for task in scaled]
     middle = share = profile = band = improvement = None
     rng = np.random.default_rng(SEED)
     shares = [normalised[task, method] for task in scaled]
@@ -608,7 +604,7 @@ def _make_total(
         profile = statistics.performance_profile(shares, THRESHOLDS)
         band = statistics.profile_band(ours, THRESHOLDS, rng, theirs)
     if ours and scale is not None:
-        whole = [scale[task] / scale[task].mean() for task in scaled]
+        whole = [normalised[task, scale] for task in scaled]
         share = statistics.estimate_share(shares, whole, rng)
         share = share if np.isfinite([share.value, share.low, share.high]).all() else None
     common = [task for task in tasks if (task, chosen) in plain]

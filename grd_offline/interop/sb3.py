@@ -26,7 +26,6 @@ class LearnedRewardVecEnv(PaysLearnedReward, VecEnvWrapper):
     def __init__(self, venv: VecEnv, model: ModelOrPath) -> None:
         super().__init__(venv)
         self._reward = EnvironmentReward(model, venv.observation_space, venv.action_space)
-        self._observations: NDArray[np.float32] | None = None
         self._actions: NDArray[np.float32] | None = None
 
     def reset(self) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grd_offline.comparison.metrics import LAST
 from grd_offline.core.errors import DataError, located
 from grd_offline.core.observer import NOBODY, Observer, Observers, Progress, Warn
 from grd_offline.core.packages import find_versions
@@ -33,8 +34,6 @@ from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fit
 from grd_offline.methods.settings import DecomposeSettings
 
 REFERENCES = (TRUE, OBSERVED)
-LAST = 3
-"""A score is the mean of the last three evaluations. Only the truth could choose the best one."""
 STEADY = 2 / 3
 """A seed is unsteady if it ends with less than this fraction of its best gain over the data."""
 
@@ -139,7 +138,7 @@ class Scores(Observer):
             self.means.append(result.returns.mean(1))
 
     def compute(self) -> NDArray[np.float64]:
-        """(member,) mean of the last few evaluations."""
+        """(member,) mean of the last few evaluations. Only the truth could choose the best one."""
         return np.asarray(np.stack(self.means[-LAST:]).mean(0))
 
 
