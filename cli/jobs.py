@@ -73,15 +73,12 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
     folder, machine = Path(os.path.abspath(out)), find_machine()
     if workers is not None:
         machine = replace(machine, cores=workers)
-    held = hold_parts(folder, plan)
-    try:
+    with hold_parts(folder, plan):
         if versions := describe_versions(folder, plan):
             print_warning(f"{out}: {versions}")
         if all(m and m.state == FINISHED for m in describe_marks(folder, plan.jobs).values()):
             where = where._replace(kind="local")  # Ray need not be started
         marks, stop = run_all(folder, plan.jobs, where, machine, "parts", cpus=1, gpus=0)
-    finally:
-        held.release()
     stop.leave("stopped: run the same command again to continue")
     if missing := [n for n, mark in marks.items() if mark is None or mark.state != FINISHED]:
         mark = marks[missing[0]]

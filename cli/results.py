@@ -521,8 +521,7 @@ def _run(
     for name in {job.command[0] for job in plan.jobs} if where.kind == "local" else ():
         if missing := find_missing(name):
             raise click.ClickException(tell_missing(f"the job {name}", missing))
-    held = sweeps.hold_new_sweep(folder)
-    try:
+    with sweeps.hold_new_sweep(folder):
         # Other commands are refused before anything is changed.
         sweeps.describe_marks(folder, plan.jobs)
         sweeps.write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
@@ -539,8 +538,6 @@ def _run(
         print_table(titles, rows, ("job", "state", "result"))
         click.echo()
         leave_sweep_report(record)
-    finally:
-        held.release()
     stop.leave("stopped: run the same command again to continue")
     states = {name: mark and mark.state for name, mark in record.marks.items()}
     open_jobs = [name for name, state in states.items() if state != sweeps.FINISHED]

@@ -30,8 +30,8 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -44,7 +44,7 @@ from grd_offline.core.threads import count_cores, divide_cores
 from grd_offline.core.words import format_seconds
 from grd_offline.io.files import plain, results, storage
 from grd_offline.io.files.results import RunRecord, is_decomposition, is_judgement, read_judgement
-from grd_offline.io.files.storage import LOCK_FILE, Lock
+from grd_offline.io.files.storage import LOCK_FILE
 from grd_offline.lab.sweep.plan import SEEDED, Job, SweepPlan
 from grd_offline.methods.result import read_decomposition
 
@@ -398,7 +398,7 @@ class SweepRecord(SweepPlan):
     """The mark of each job, by name. None if it was never started."""
 
 
-def hold_new_sweep(folder: Path) -> Lock:
+def hold_new_sweep(folder: Path) -> AbstractContextManager[None]:
     """Make the folder of a sweep where there is none, and keep other sweeps out of it."""
     if folder.exists() and not results.is_sweep(folder):
         if not folder.is_dir():
@@ -426,15 +426,20 @@ def write_sweep(folder: Path, plan: SweepPlan, command: Sequence[str], scale: fl
         output.write(plain.read_bytes(plan.path, compare.FILE_BYTES))
 
 
-def hold_sweep(folder: Path) -> Lock:
-    """Make the folder, and keep other sweeps out of it until the lock is released."""
+@contextmanager
+def hold_sweep(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep other sweeps out of it meanwhile."""
     storage.check_writable(folder)
     with storage.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        return storage.lock_folder(folder)
+        lock = storage.lock_folder(folder)
     except BlockingIOError:
         raise DataError("another command is at work in it", file=folder) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def read_sweep(folder: Path) -> SweepRecord:
