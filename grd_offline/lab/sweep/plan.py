@@ -55,29 +55,28 @@ def scale_options(
         return dict(options), None
     count = "steps" if command == "train-online" else "updates"
     settings = OnlineSettings if command == "train-online" else OfflineSettings
-    known = {n.replace("_", "-"): d.default for n, d in describe_settings(settings).items()}
     if scale == 1:
-        return dict(options), _read(options, count, None)
-    before, every = (_read(options, key, known[key]) for key in (count, "eval-every"))
-    total = _shrink(before, scale, LEAST_STEPS)
-    evaluations = _shrink(max(1, before // every), scale, LEAST_EVALUATIONS)
-    known["max-episode-steps"] = LONGEST_EPISODE
+        return dict(options), _read(options, count)
+    known = {n.replace("_", "-"): d.default for n, d in describe_settings(settings).items()}
+    given = {**known, "max-episode-steps": LONGEST_EPISODE, **options}
 
     def shrink(key: str, least: int) -> int:
-        return _shrink(_read(options, key, known[key]), scale, least)
+        return _shrink(_read(given, key), scale, least)
 
+    total = shrink(count, LEAST_STEPS)
+    before = max(1, given[count] // _read(given, "eval-every"))
+    evaluations = _shrink(before, scale, LEAST_EVALUATIONS)
     changed = {count: total, "eval-every": max(1, total // evaluations)}
     changed["eval-episodes"] = shrink("eval-episodes", 1)
     changed["max-episode-steps"] = shrink("max-episode-steps", LEAST_EPISODE)
     if command == "train-online":
-        warmup = _read(options, "warmup", known["warmup"])
-        changed["warmup"] = min(warmup, max(0, total - LEARNING_STEPS))
+        changed["warmup"] = min(_read(given, "warmup"), max(0, total - LEARNING_STEPS))
         changed["round-updates"] = shrink("round-updates", LEAST_UPDATES)
     return {**options, **changed, "batch": shrink("batch", LEAST_BATCH)}, total
 
 
-def _read(options: Mapping[str, Any], key: str, default: Any) -> Any:
-    value = options.get(key, default)
+def _read(options: Mapping[str, Any], key: str) -> Any:
+    value = options.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         if key == "warmup" and value == 0:
             return value
@@ -151,7 +150,7 @@ def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
     jobs: list[Job] = []
     for place, block in enumerate(blocks, 1):
         with located(file=path):
-            members = _read(block, "members", contents.get("members", MOST_MEMBERS))
+            members = _read({"members": MOST_MEMBERS, **contents, **block}, "members")
         with located(file=path, field=f"jobs, block {place}"):
             jobs += itertools.islice(_expand(block, members, scale), MOST_JOBS + 1)
     if len(jobs) > MOST_JOBS:
