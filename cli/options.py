@@ -136,9 +136,9 @@ class NameChoice(Choice):
     def __init__(self, known: Names) -> None:
         self._known, self.case_sensitive = known, True
 
-    @functools.cached_property
+    @property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self._known() if callable(self._known) else self._known
+        return Setting(allowed=self._known).names
 
 
 class NamesType(NameChoice):
