@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
 import shlex
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grd_offline.core.errors import DataError, printable
-from grd_offline.core.observer import Observer
 from grd_offline.core.words import count, format_bytes, format_seconds
 from grd_offline.learning.settings import REAL_DATA, CollectSettings
 
@@ -61,6 +58,9 @@ def read_recipe(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
         return None
     if not path.exists() and path.name in REAL_DATA:
         return _choose_real_data(ctx, path, {REAL: path.name})
+    import difflib
+    import tomllib  # both are slow for a help text
+
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -244,28 +244,11 @@ def _collect(out: Path, stop: Stop, options: dict[str, Any]) -> Collected:
     from grd_offline.learning.collecting.dataset import collect as collect_file
     from grd_offline.worlds.environments import resolve_environment_id
 
-    from .display import show_progress
+    from .display import EpisodeCounter, show_progress
 
     label = f"collecting {resolve_environment_id(options['environment'])}"
-    total = options["episodes"]
-    with show_progress(label, total, unit="episodes", work="steps", stop=stop) as advance:
-        return collect_file(out=out, observer=_Counter(advance, stop), **options)
-
-
-class _Counter(Observer):
-    """Counts the episodes that were collected."""
-
-    def __init__(self, advance: Advance, stop: Stop) -> None:
-        self._advance, self._stop = advance, stop
-
-    def on_result(self, work: Any, result: Any) -> None:
-        self._advance(1, len(result.rewards))
-
-    def on_warning(self, text: str) -> None:
-        print_warning(text)
-
-    def should_stop(self) -> bool:
-        return self._stop.is_set()
+    with show_progress(label, options["episodes"], stop) as advance:
+        return collect_file(out=out, observer=EpisodeCounter(advance, stop), **options)
 
 
 def _collect_parts(out: Path, parts: int, where: Where, options: dict[str, Any]) -> None:
@@ -319,9 +302,9 @@ def inspect(file: str, as_json: bool, **reading: Any) -> None:
 
     with (
         open_recording(file, **reading) as recording,
-        show_progress("reading", len(recording), unit="episodes", work="steps") as advance,
+        show_progress("reading", len(recording)) as advance,
     ):
-        summary = summarise(recording, file, on_episode=lambda steps: advance(1, steps))
+        summary = summarise(recording, file, on_episode=advance)
     if as_json:
         click.echo(json.dumps(_as_json(file, summary), indent=1))
     else:
@@ -468,7 +451,7 @@ def convert(source: str, destination: str, layout: str, **reading: Any) -> None:
         raise DataError("IN and OUT are the same", file=source)
     with (
         open_recording(source, **reading) as recording,
-        show_progress("converting", len(recording), unit="episodes", work="steps") as advance,
+        show_progress("converting", len(recording)) as advance,
     ):
         records, lengths = _checked(recording, source, advance), recording.lengths
         warnings = write_dataset(
@@ -496,4 +479,4 @@ def _checked(recording: Recording, source: str, advance: Advance) -> Iterator[Re
         with locate(source, index):
             as_episode(record, recording.header, delay)
         yield record
-        advance(1, len(record.rewards))
+        advance(len(record.rewards))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.outcomes import NUMBER, Outcome
 from grd_offline.core.words import count, format_seconds, format_share
 from grd_offline.io.files import beside, name_path
@@ -25,7 +25,6 @@ from .options import (
     path_argument,
     pick_settings,
     reading_options,
-    setting_option,
     setting_options,
     video_options,
     workers_option,
@@ -48,9 +47,9 @@ _REPLACED = "(the earlier result was replaced; --out keeps both)"
 @setting_options(
     DecomposeSettings,
     *("method", "fit", "gamma", "state_at", "next_state", "outcome"),
-    *("step_rewards", "exact_returns", "compact"),
+    *("step_rewards", "exact_returns", "compact", "truth"),
+    truth={"metavar": "FIELD"},
 )
-@setting_option(DecomposeSettings, "truth", metavar="FIELD")
 @option(
     "--preferences",
     metavar="FILE",
@@ -111,17 +110,14 @@ def decompose(
             "--video works with one outcome only. Film each outcome with: grd-offline report."
         )
     parts = ("",) if outcomes is None else split_names(outcomes)
-    try:
-        is_closed_form = find_method(settings.method, settings.fit).fit == CLOSED
-        with show_stages(parts) as forecast:
-            given["progress"] = forecast.hear
-            given["on_data"] = partial(forecast.take_size, is_closed_form=is_closed_form)
-            if outcomes is None:
-                results = {"": run(file, folder, settings, video=video, **given)}
-            else:
-                results = decompose_each(file, folder, parts, settings, **given)
-    except DataError as error:
-        raise error.at(file=file) from None
+    is_closed_form = find_method(settings.method, settings.fit).fit == CLOSED
+    with located(file=file), show_stages(parts) as forecast:
+        given["progress"] = forecast.hear
+        given["on_data"] = partial(forecast.take_size, is_closed_form=is_closed_form)
+        if outcomes is None:
+            results = {"": run(file, folder, settings, video=video, **given)}
+        else:
+            results = decompose_each(file, folder, parts, settings, **given)
     for name, result in results.items():
         if name:
             Console(highlight=False).rule(name)

@@ -65,8 +65,8 @@ _TITLES = {
 _LEAST_FIRST = ("edges", "at", "seeds", "best", "curve", "compact", "correlation", "skipped")
 """Columns that are left out, in this order, until the table fits."""
 
-Advance = Callable[[int, int], None]
-"""Reports progress: the number of further units that are done, and the work of them."""
+Advance = Callable[[int], None]
+"""Reports one more episode: the number of its steps."""
 
 
 class Told(ProgressColumn):
@@ -91,9 +91,7 @@ class ProgressBars(Progress):
     def __init__(
         self,
         *columns: ProgressColumn,
-        draw: Callable[[ProgressBars], RenderableType] = lambda bars: bars.make_tasks_table(
-            bars.tasks
-        ),
+        draw: Callable[[ProgressBars], RenderableType] | None = None,
         refreshes: float = 4,
     ) -> None:
         self._draw = draw  # a thread of its own calls it: it goes on while a stage computes
@@ -111,7 +109,8 @@ class ProgressBars(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         # Two columns stay free: the ^C that a terminal echoes must not begin another line.
-        yield Padding(self._draw(self), (0, 2, 0, 0))
+        drawn = self._draw(self) if self._draw else self.make_tasks_table(self.tasks)
+        yield Padding(drawn, (0, 2, 0, 0))
 
     def say(self, text: str) -> None:
         """Print a line, above the bars where there are any."""
@@ -139,13 +138,11 @@ def format_left(seconds: float | None, is_least: bool = False) -> str:
 
 
 @contextmanager
-def show_progress(
-    label: str, total: int, *, unit: str, work: str, stop: Stop | None = None
-) -> Iterator[Advance]:
-    """Show how many `unit`s of `total` are done and how many units of `work` pass per second.
+def show_progress(label: str, total: int, stop: Stop | None = None) -> Iterator[Advance]:
+    """Show how many episodes of `total` are done, and how many of their steps pass per second.
 
-    with show_progress("collecting", 500, unit="episodes", work="steps") as advance:
-        advance(1, len(episode))
+    with show_progress("collecting", 500) as advance:
+        advance(len(episode))
 
     What `stop` has to say then goes above the bar.
     """
@@ -155,23 +152,45 @@ def show_progress(
         return format_left(left if task.completed else None)
 
     def tell_rate(task: Task) -> str:
-        return f"{task.fields['work'] / max(task.elapsed or 0, 1e-9):,.0f} {work}/s"
+        return f"{task.fields['steps'] / max(task.elapsed or 0, 1e-9):,.0f} steps/s"
 
-    done = Told(lambda task: f"{task.completed:,}/{total:,} {unit}")
+    done = Told(lambda task: f"{task.completed:,}/{total:,} episodes")
     bars = ProgressBars(LABEL, BAR, done, Told(tell_left), Told(tell_rate))
-    number = bars.add_task(label, total=total, work=0)
+    number = bars.add_task(label, total=total, steps=0)
     (task,) = bars.tasks
     if stop is not None:
         stop.show = bars.say
 
-    def advance(count: int, amount: int) -> None:
-        bars.update(number, advance=count, work=task.fields["work"] + amount)
+    def advance(steps: int) -> None:
+        bars.update(number, advance=1, steps=task.fields["steps"] + steps)
         if bars.is_line_due(LINE_SECONDS):
-            done = f"{task.completed:,} of {total:,} {unit}"
+            done = f"{task.completed:,} of {total:,} episodes"
             say(f"{label}: {done}, {tell_rate(task)}, {tell_left(task)}")
 
     with bars:
         yield advance
+
+
+class Watched(Observer):
+    """Work that a person watches: warnings are printed, and a signal stops it."""
+
+    stop: Stop
+
+    def on_warning(self, text: str) -> None:
+        print_warning(text)
+
+    def should_stop(self) -> bool:
+        return self.stop.is_set()
+
+
+class EpisodeCounter(Watched):
+    """Counts the episodes that were collected."""
+
+    def __init__(self, advance: Advance, stop: Stop) -> None:
+        self._advance, self.stop = advance, stop
+
+    def on_result(self, work: Any, result: Any) -> None:
+        self._advance(len(result.rewards))
 
 
 def make_stage_bar(forecast: Forecast) -> ProgressBars:
@@ -216,13 +235,13 @@ def show_stages(parts: Sequence[str] = ("",)) -> Iterator[Forecast]:
         yield forecast
 
 
-class JobsDisplay(Observer):
+class JobsDisplay(Watched):
     """Shows a bar for all jobs and one for each that runs, and a line for each that ends."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job], what: str, stop: Stop) -> None:
         from grd_offline.lab.sweep.folder import FINISHED, describe_marks
 
-        self._what, self._stop = what, stop
+        self._what, self.stop = what, stop
         self._folder, self._jobs = folder, {job.name: job for job in jobs}
         self._marks = dict(describe_marks(folder, tuple(jobs)))
         self._done = {n for n, mark in self._marks.items() if mark and mark.state == FINISHED}
@@ -264,9 +283,6 @@ class JobsDisplay(Observer):
             self._given_up.add(name)
             self.say(f"{result.state}: {name}: {result.reason}")
 
-    def should_stop(self) -> bool:
-        return self._stop.is_set()
-
     def on_progress(self, stage: str, share: float) -> None:
         """Look at how far the jobs are, if it is time to."""
         if time.monotonic() - self._looked < JOB_SECONDS:
@@ -300,7 +316,7 @@ class JobsDisplay(Observer):
         return (time.monotonic() - self._begin) / gained * (len(shares) - sum(shares.values()))
 
 
-class Terminal(Observer, AbstractContextManager["Terminal"]):
+class Terminal(Watched, AbstractContextManager["Terminal"]):
     """The display of a training run, and of decompositions before it. It also handles Ctrl-C.
 
     The first Ctrl-C stops the run, the second ends it at once.
@@ -343,12 +359,6 @@ class Terminal(Observer, AbstractContextManager["Terminal"]):
             self.shown.look()
         else:
             self.shown.on_result(work, result)
-
-    def on_warning(self, text: str) -> None:
-        print_warning(text)
-
-    def should_stop(self) -> bool:
-        return self.stop.is_set()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._open.close()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -30,19 +29,6 @@ class Where(NamedTuple):
     """The address of a Ray cluster."""
     tries: int
     """Number of times that a job is tried."""
-
-    def start(
-        self, folder: Path, machine: Machine, *, cpus: int | None, gpus: float | None
-    ) -> Runner:
-        """The runner, whose jobs use so much each."""
-        if self.kind == "ray":
-            from grd_offline.lab.sweep.run import RayRunner
-
-            start = partial(RayRunner, address=self.address, directory=Path.cwd())
-            return start(folder, machine, cpus=cpus, gpus=gpus)
-        from grd_offline.lab.sweep.run import LocalRunner, divide
-
-        return LocalRunner(folder, divide(machine, cpus, gpus), Path.cwd())
 
 
 def _join_where(kind: str, address: str | None, tries: int) -> dict[str, Where]:
@@ -87,16 +73,12 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
     folder, machine = Path(os.path.abspath(out)), find_machine()
     if workers is not None:
         machine = replace(machine, cores=workers)
-    held = hold_parts(folder, plan)
-    try:
+    with hold_parts(folder, plan):
         if versions := describe_versions(folder, plan):
             print_warning(f"{out}: {versions}")
         if all(m and m.state == FINISHED for m in describe_marks(folder, plan.jobs).values()):
             where = where._replace(kind="local")  # Ray need not be started
-        runner = where.start(folder, machine, cpus=1, gpus=0)
-        marks, stop = run_all(folder, plan.jobs, runner, where.tries, "parts")
-    finally:
-        held.release()
+        marks, stop = run_all(folder, plan.jobs, where, machine, "parts", cpus=1, gpus=0)
     stop.leave("stopped: run the same command again to continue")
     if missing := [n for n, mark in marks.items() if mark is None or mark.state != FINISHED]:
         mark = marks[missing[0]]
@@ -108,16 +90,24 @@ def run_parts(out: Path, plan: PartsPlan, where: Where, workers: int | None) -> 
 
 
 def run_all(
-    folder: Path, jobs: Sequence[Job], runner: Runner, tries: int, what: str
+    folder: Path, jobs: Sequence[Job], where: Where, machine: Machine, what: str, **uses: Any
 ) -> tuple[dict[str, Mark | None], Stop]:
-    """Run jobs, and show how far they are. Gives their marks, and whether they were stopped."""
-    from grd_offline.lab.sweep.run import run_jobs
+    """Run jobs, each of which `uses` so many cpus and gpus, and show how far they are.
+
+    Gives their marks, and whether they were stopped.
+    """
+    from grd_offline.lab.sweep.run import LocalRunner, RayRunner, divide, run_jobs
 
     from .display import JobsDisplay
 
     saving = ", which save first" if what == "jobs" else ""
     notice = f"stopping the running {what}{saving}; press Ctrl-C again to quit"
+    here = Path.cwd()
+    if where.kind == "local":
+        runner: Runner = LocalRunner(folder, divide(machine, **uses), here)
+    else:
+        runner = RayRunner(folder, machine, address=where.address, directory=here, **uses)
     with runner, catch_signals(notice=notice) as stop:  # after Ray, which has its own handler
         display = JobsDisplay(folder, jobs, what, stop)
         with display.bars:
-            return run_jobs(folder, jobs, runner, tries=tries, observer=display), stop
+            return run_jobs(folder, jobs, runner, tries=where.tries, observer=display), stop

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 import click
 
-from grd_offline.core.settings import Setting, describe_settings
+from grd_offline.core.settings import Described, Names, Setting, describe_settings
 
 if TYPE_CHECKING:
-    Parameter = click.ParamType[Any]
-else:  # not generic before click 8.5
-    Parameter = click.ParamType
+    Choice = click.Choice[str]
+else:  # not generic in every version
+    Choice = click.Choice
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _LONG = 36
@@ -130,24 +130,30 @@ class OutPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class NamesType(Parameter):
-    """Names of a fixed set, separated by commas."""
+class NameChoice(Choice):
+    """One of some names, which may take a moment to find."""
 
-    name = "names"
-
-    def __init__(self, known: tuple[str, ...] | Callable[[], tuple[str, ...]]) -> None:
-        self._known = known
+    def __init__(self, known: Names) -> None:
+        self._known, self.case_sensitive = known, True
 
     @property
-    def known(self) -> tuple[str, ...]:
-        """The names, which may take a moment to find."""
-        return self._known() if callable(self._known) else self._known
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        return Setting(allowed=self._known).names
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+
+class NamesType(NameChoice):
+    """Several of some names, separated by commas. A shell cannot complete such a list."""
+
+    name = "names"
+    shell_complete = click.ParamType.shell_complete
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:  # type: ignore[override]
         names = value if isinstance(value, tuple) else tuple(str(value).split(","))
         for name in names:
-            if name not in self.known:
-                self.fail(f"expected {', '.join(self.known)}, or several with commas, got {name!r}")
+            if name not in self.choices:
+                self.fail(
+                    f"expected {', '.join(self.choices)}, or several with commas, got {name!r}"
+                )
         return names
 
 
@@ -172,10 +178,7 @@ class Option(click.Option):
     @property
     def names(self) -> Sequence[str]:
         """The names that the option takes; empty where any text is fine."""
-        kind = self.type
-        if isinstance(kind, click.Choice):
-            return kind.choices
-        return kind.known if isinstance(kind, NamesType) else ()
+        return self.type.choices if isinstance(self.type, click.Choice) else ()
 
     def make_metavar(self, ctx: click.Context) -> str:
         listed = f"[{'|'.join(self.names)}]"
@@ -202,12 +205,17 @@ def options(*several: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda one, add: add(one), reversed(several), command)
 
 
-def setting_option(settings: type[Any], name: str, **changes: Any) -> Decorator:
-    """The option of one field of the settings: its type, default, description and bounds.
+def setting_options(settings: type[Any], *names: str, **changes: dict[str, Any]) -> Decorator:
+    """Options for several fields of the settings, in this order.
 
-    `changes` are arguments of `click.option` that differ from those.
+    `changes` are arguments of `click.option` that differ for some of them.
     """
-    described = describe_settings(settings)[name]
+    known = describe_settings(settings)
+    return options(*(_make_option(name, known[name], changes.get(name, {})) for name in names))
+
+
+def _make_option(name: str, described: Described, changes: dict[str, Any]) -> Decorator:
+    """The option of one field of the settings: its type, default, description and bounds."""
     facts, kind = described.setting, described.kind
     given: dict[str, Any] = {"help": facts.text, "bounds": facts.describe_range(), "type": kind}
     if described.default not in (MISSING, None):
@@ -215,19 +223,14 @@ def setting_option(settings: type[Any], name: str, **changes: Any) -> Decorator:
     if kind is bool:
         given["is_flag"] = True
     elif kind == tuple[str, ...]:
-        given["type"] = NamesType(facts.names)
-    elif facts.names:
-        given["type"] = click.Choice(facts.names)
+        given["type"] = NamesType(facts.allowed)
+    elif facts.allowed:
+        given["type"] = NameChoice(facts.allowed)
     elif get_origin(kind) is Mapping:
         given |= {"type": parse_argument, "multiple": True, "default": (), "metavar": "KEY=VALUE"}
         given["callback"] = lambda context, parameter, value: dict(value)
     flag = facts.option or f"--{name.replace('_', '-')}"
     return option(flag, name, **(given | changes))
-
-
-def setting_options(settings: type[Any], *names: str, **changes: dict[str, Any]) -> Decorator:
-    """Options for several fields of the settings, in this order, with changes of some of them."""
-    return options(*(setting_option(settings, name, **changes.get(name, {})) for name in names))
 
 
 def pick_settings(settings: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:

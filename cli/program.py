@@ -23,6 +23,10 @@ from .train import judge, train_offline, train_online
 
 @click.group(
     cls=CommandGroup,
+    commands=[
+        *(collect, compare, convert, decompose, doctor, evaluate, export, inspect, judge, plot),
+        *(relabel, report, sweep, train_offline, train_online),
+    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -47,13 +51,6 @@ def cli() -> None:
       grd-offline compare runs/Walker2d-grd runs/Hopper-grd
       grd-offline sweep experiments/main.toml
     """
-
-
-for command in (
-    *(collect, compare, convert, decompose, doctor, evaluate, export, inspect, judge, plot),
-    *(relabel, report, sweep, train_offline, train_online),
-):
-    cli.add_command(command)
 
 
 def _show_version(context: click.Context) -> None:

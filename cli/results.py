@@ -36,7 +36,7 @@ from .terminal import echo, print_table, print_warning
 if TYPE_CHECKING:
     from grd_offline.comparison.compare import Comparison, Printed
     from grd_offline.io.files.results import RunRecord
-    from grd_offline.lab.sweep.folder import SweepRecord
+    from grd_offline.lab.sweep.folder import SweepComparison, SweepRecord
     from grd_offline.lab.sweep.plan import Job, SweepPlan
 
 
@@ -82,7 +82,7 @@ def leave_report(folder: Path) -> None:
 def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
     from grd_offline import report as pages
     from grd_offline.io.files import results
-    from grd_offline.lab.sweep.folder import read_sweep
+    from grd_offline.lab.sweep.folder import compare_sweep, read_sweep
     from grd_offline.methods.result import read_decomposition, read_outcomes
 
     if len(folders) == 1 and results.has_outcomes(folders[0]) and filmed is None:
@@ -94,23 +94,23 @@ def _make_page(folders: Sequence[Path], filmed: str | None = None) -> str:
             "expected one decomposition, one judgement, one sweep, or one or more runs"
         )
     if is_decomposed:
-        record = read_decomposition(folders[0])
-        return pages.make_decomposition_page(record, video=filmed, warn=print_warning)
+        found = read_decomposition(folders[0])
+        return pages.make_decomposition_page(found, video=filmed, warn=print_warning)
     if filmed is not None:
         raise click.UsageError("--video: only a decomposition has episodes to show")
     if is_swept:
-        return make_sweep(read_sweep(folders[0]))
+        record = read_sweep(folders[0])
+        return make_sweep(record, compare_sweep(record))
     if is_judged:
         return pages.make_judgement_page(results.read_judgement(folders[0]))
     return pages.make_run_page([results.read_run(folder) for folder in folders])
 
 
-def make_sweep(record: SweepRecord) -> str:
+def make_sweep(record: SweepRecord, compared: SweepComparison) -> str:
     """Make the page of a sweep."""
-    from grd_offline.lab.sweep.folder import compare_sweep, list_jobs
+    from grd_offline.lab.sweep.folder import list_jobs
     from grd_offline.report import make_sweep_page
 
-    compared = compare_sweep(record)
     comparison = None if isinstance(compared, str) else compared[0]
     return make_sweep_page(record.title, record.about, list_jobs(record), comparison)
 
@@ -137,7 +137,7 @@ FORMATS = ("png", "svg", "pdf")
 )
 @option(
     "--metric",
-    type=click.Choice(("return", "success", "correlation")),
+    type=click.Choice(tuple(METRICS)),
     default="return",
     help="What the learning curves show: the true return of evaluations, the success rate where "
     "the environment tells it, or the correlation of the found reward with the true reward within "
@@ -174,17 +174,18 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
         raise click.UsageError(
             f"-o: draws learning curves of runs, and {decomposed[0]} is not a run"
         )
-    decompositions = {folder: read_decomposition(folder) for folder in decomposed}
+    found_in = {folder: read_decomposition(folder) for folder in decomposed}
     records = [read_run(run) for run in runs if run not in decomposed]
     with folder_errors(runs[0], "does not fit together"):
         from grd_offline.report import figures
 
         drawn: dict[Path, Any] = {}
         if out is None:
-            for path, found in decompositions.items():
-                drawn |= _place(path, form, figures.draw_decomposition(found))
-            for record in records:
-                drawn |= _place(record.path, form, figures.draw_run(record, metric))
+            made = {path: figures.draw_decomposition(found) for path, found in found_in.items()}
+            made |= {record.path: figures.draw_run(record, metric) for record in records}
+            for path, named in made.items():
+                places = path / PLOTS_FOLDER
+                drawn |= {places / f"{name}.{form}": figure for name, figure in named.items()}
         if out is not None or len(records) > 1:
             file = records[0].path / PLOTS_FOLDER / f"comparison-{metric}.{form}"
             drawn[out or file] = figures.draw_comparison(records, metric)
@@ -193,10 +194,6 @@ def plot(runs: tuple[Path, ...], out: Path | None, form: str | None, metric: str
                 make_folder(path.parent.parent, path.parent.name)
             figures.save_figure(figure, path, form)
             echo(f"wrote {path}")
-
-
-def _place(folder: Path, form: str, figures: dict[str, Any]) -> dict[Path, Any]:
-    return {folder / PLOTS_FOLDER / f"{name}.{form}": drawn for name, drawn in figures.items()}
 
 
 def _find_format(out: Path | None) -> str:
@@ -282,32 +279,26 @@ def compare(
       grd-offline compare sweeps/metaworld --metric success
       grd-offline compare runs/Swimmer --paper experiments/table1.toml
     """
-    from grd_offline.comparison.compare import (
-        check_place,
-        collect_scores,
-        compare_scores,
-        find_runs,
-        list_left_out,
-    )
+    from grd_offline.comparison import compare as comparing
 
     folders = {path.resolve(): path for path in results}  # each of them once
-    runs = [run for path in folders.values() for run in find_runs(path)]
+    runs = [run for path in folders.values() for run in comparing.find_runs(path)]
     folder = out if out is not None else results[0] / "comparison"
-    check_place(folder)
+    comparing.check_place(folder)
     printed = _find_printed(results, paper)
     metric = options["metric"]
-    whole = collect_scores(runs, metric=metric, last=last)
+    whole = comparing.collect_scores(runs, metric=metric, last=last)
     steps: Sequence[int | None] = at or (None,)
     comparisons = []
     for step in steps:
-        scores = collect_scores(runs, metric=metric, at=step, last=last)
+        scores = comparing.collect_scores(runs, metric=metric, at=step, last=last)
         if not scores:
             where = "" if step is None else f" after {step:,} steps"
             raise click.UsageError(f"no {METRICS[metric][1]} in any evaluation{where}")
         # What a paper says of the end of a training is not of a step on the way.
         shown = [number for number in printed if step is None or number.step is not None]
-        notes = [] if step is None else list_left_out(whole, scores, step)
-        comparisons.append(compare_scores(scores, printed=shown, notes=notes, **options))
+        notes = [] if step is None else comparing.list_left_out(whole, scores, step)
+        comparisons.append(comparing.compare_scores(scores, printed=shown, notes=notes, **options))
     if len(comparisons) > 1:
         _print_steps(comparisons, [step for step in steps if step is not None])
     print_comparison(comparisons[-1])
@@ -384,7 +375,7 @@ def write_comparison(
     """Write the page, the tables and the figures of a comparison, and say so."""
     from grd_offline.comparison.compare import COMPARISON_FILE, SCORES_FILE, write_scores
     from grd_offline.io.files.plain import write_json
-    from grd_offline.io.files.storage import make_folder, replace_file
+    from grd_offline.io.files.storage import make_folder
     from grd_offline.report import make_comparison_page
     from grd_offline.report.figures import draw_comparison_figures, save_figure
 
@@ -395,8 +386,7 @@ def write_comparison(
     write_scores(folder, comparison)
     for name, figure in draw_comparison_figures(comparison).items():
         save_figure(figure, folder / f"{name}.{form}", form)
-    with replace_file(folder / REPORT_FILE) as output:
-        output.write(make_comparison_page(comparison, title).encode())
+    write_page(folder / REPORT_FILE, make_comparison_page(comparison, title))
     echo(f"wrote {folder}: {REPORT_FILE}, {COMPARISON_FILE}, {SCORES_FILE}, figures")
 
 
@@ -531,8 +521,7 @@ def _run(
     for name in {job.command[0] for job in plan.jobs} if where.kind == "local" else ():
         if missing := find_missing(name):
             raise click.ClickException(tell_missing(f"the job {name}", missing))
-    held = sweeps.hold_new_sweep(folder)
-    try:
+    with sweeps.hold_new_sweep(folder):
         # Other commands are refused before anything is changed.
         sweeps.describe_marks(folder, plan.jobs)
         sweeps.write_sweep(folder, plan, ["grd-offline", *sys.argv[1:]], scale)
@@ -542,16 +531,13 @@ def _run(
                 f"such as {others[0]}: what they have is not used",
                 err=True,
             )
-        runner = where.start(folder, find_machine(), **resources)
-        _, stop = run_all(folder, plan.jobs, runner, where.tries, "jobs")
+        _, stop = run_all(folder, plan.jobs, where, find_machine(), "jobs", **resources)
         record = sweeps.read_sweep(folder)
         titles = ("job", "state", "tries", "time", "result")
         rows = [row[:-1] for row in sweeps.list_jobs(record)]
         print_table(titles, rows, ("job", "state", "result"))
         click.echo()
         leave_sweep_report(record)
-    finally:
-        held.release()
     stop.leave("stopped: run the same command again to continue")
     states = {name: mark and mark.state for name, mark in record.marks.items()}
     open_jobs = [name for name, state in states.items() if state != sweeps.FINISHED]
@@ -573,5 +559,5 @@ def leave_sweep_report(record: SweepRecord) -> None:
         print_comparison(compared[0])
         place = record.path / COMPARISON_FOLDER
         write_comparison(place, *compared, title=record.title, form="png")
-    write_page(record.path / REPORT_FILE, make_sweep(record))
+    write_page(record.path / REPORT_FILE, make_sweep(record, compared))
     echo(f"look at {record.path / REPORT_FILE}")

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sys
 import textwrap
 import threading
@@ -200,6 +199,8 @@ def _hear_signals(hear: Callable[[int], None]) -> Iterator[None]:
     Python runs its handlers between two of its own instructions. A long computation in a library
     would hold them back, but not this thread.
     """
+    import socket  # slow for a help text
+
     receiving, sending = socket.socketpair()
     sending.setblocking(False)
     before = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grd_offline.comparison.metrics import LAST
 from grd_offline.core.settings import describe_settings
 from grd_offline.core.words import count, format_percentage
 from grd_offline.io.files import beside, name_path
@@ -31,7 +32,6 @@ from .options import (
     option,
     options,
     out_option,
-    setting_option,
     setting_options,
     table_options,
     workers_option,
@@ -207,11 +207,14 @@ def tell_unused(algorithm: str) -> None:
 
 @command()
 @click.argument("file")
-@setting_option(
+@setting_options(
     OfflineSettings,
     "environment",
-    required=True,
-    help="Gymnasium id of the environment to evaluate in. The name alone means its latest version.",
+    environment={
+        "required": True,
+        "help": "Gymnasium id of the environment to evaluate in. The name alone means its latest "
+        "version.",
+    },
 )
 @option(
     "--methods",
@@ -276,7 +279,6 @@ def _print_table(result: JudgingResult) -> None:
     from rich.console import Console
 
     from grd_offline.io.files.results import TRUE
-    from grd_offline.lab.judge import LAST
 
     from .display import Point, format_correlation, format_point
 

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from grd_offline.cli.options import pick_settings, setting_option, setting_options
+from grd_offline.cli.options import pick_settings, setting_options
 from grd_offline.cli.program import cli
 from grd_offline.core.errors import DataError
 from grd_offline.core.settings import Settings, describe_settings, setting
@@ -71,7 +71,7 @@ def test_options_have_what_the_fields_have():
     seen = {}
 
     @click.command()
-    @setting_option(Sample, "place", required=True)
+    @setting_options(Sample, "place", place={"required": True})
     @setting_options(Sample, "seeds", "rate", "kinds", "mode", "limit", "loud", "extra")
     def command(**options):
         seen.update(pick_settings(Sample, options))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
@@ -25,29 +25,18 @@ import numpy as np
 
 from grd_offline.comparison.metrics import LAST, METRICS
 from grd_offline.core import statistics
-from grd_offline.core.errors import DataError, printable
+from grd_offline.core.errors import DataError, located, printable
 from grd_offline.core.settings import Settings, setting
 from grd_offline.core.typing import Array
 from grd_offline.core.words import count
+from grd_offline.io.files import results
 from grd_offline.io.files.plain import read_bytes, read_json, refuse_outside
-from grd_offline.io.files.results import (
-    EVALUATIONS_FILE,
-    LARGEST,
-    RUN_FOLDER,
-    SETTINGS_FILE,
-    SWEEP_FILE,
-    RunRecord,
-    is_judgement,
-    is_sweep,
-    list_results,
-    read_run,
-    start_table,
-)
+from grd_offline.io.files.results import RunRecord
 from grd_offline.io.files.storage import check_folder, check_writable
 
 FILE_BYTES = 2**20
 """Size of a sweep file at most."""
-_NUMBER: dict[str, Any] = {"at_least": -LARGEST, "at_most": LARGEST}
+_NUMBER: dict[str, Any] = {"at_least": -results.LARGEST, "at_most": results.LARGEST}
 _KEYS = {"task", "method", "step", "mean", "std", "note"}
 
 
@@ -75,19 +64,13 @@ def parse_printed(entries: Any, file: Path) -> tuple[Printed, ...]:
 
 
 def _parse(entry: Mapping[str, Any], file: Path, place: int) -> Printed:
-    field = f"paper.numbers, number {place}"
-    unknown = sorted(entry.keys() - _KEYS)
-    if unknown:
-        known = ", ".join(sorted(_KEYS))
-        raise DataError(f"unknown key {unknown[0]!r}: expected {known}", file=file, field=field)
-    missing = [name for name in ("task", "method", "mean") if name not in entry]
-    if missing:
-        raise DataError(f"expected a {missing[0]}", file=file, field=field)
-    try:
-        texts = {name: printable(str(entry.get(name, ""))) for name in ("task", "method", "note")}
+    texts = {name: printable(str(entry.get(name, ""))) for name in ("task", "method", "note")}
+    with located(file=file, field=f"paper.numbers, number {place}"):
+        refuse_unknown(sorted(entry), _KEYS)
+        for name in ("task", "method", "mean"):
+            if name not in entry:
+                raise DataError(f"expected a {name}")
         return Printed(**{**entry, **texts})
-    except DataError as error:
-        raise error.at(file=file, field=field) from None
 
 
 def find_printed(
@@ -107,6 +90,12 @@ def read_toml(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error
         raise DataError(f"is not TOML: {reason}", file=file) from error
+
+
+def refuse_unknown(keys: Iterable[str], known: set[str]) -> None:
+    """Refuse keys of a sweep file that nothing reads."""
+    if unknown := [key for key in keys if key not in known]:
+        raise DataError(f"unknown key {unknown[0]!r}: expected {', '.join(sorted(known))}")
 
 
 def read_printed(file: Path, contents: Mapping[str, Any] | None = None) -> tuple[Printed, ...]:
@@ -158,15 +147,15 @@ def find_runs(path: Path) -> list[RunRecord]:
     Runs below a folder that have no evaluation yet are left out, and so are jobs that the file of
     a sweep does not have any more. Nothing is read through a link that leads out of the folder.
     """
-    if is_judgement(path):
-        refuse_outside(path / RUN_FOLDER, path)
-        return [read_run(path / RUN_FOLDER)]
-    if (path / SETTINGS_FILE).is_file() or not path.is_dir():
-        return [read_run(path)]
+    if results.is_judgement(path):
+        refuse_outside(path / results.RUN_FOLDER, path)
+        return [results.read_run(path / results.RUN_FOLDER)]
+    if (path / results.SETTINGS_FILE).is_file() or not path.is_dir():
+        return [results.read_run(path)]
     found = []
     for folder in _list_runs(path, MOST_DEPTH):
         try:
-            found.append(read_run(folder))
+            found.append(results.read_run(folder))
         except DataError as error:
             if error.reason != "no evaluation yet":
                 raise
@@ -176,11 +165,11 @@ def find_runs(path: Path) -> list[RunRecord]:
 
 
 def _list_runs(folder: Path, depth: int) -> Iterator[Path]:
-    if is_sweep(folder):
-        refuse_outside(folder / SWEEP_FILE, folder)
-        for result in list_results(folder):
-            for run in (result, result / RUN_FOLDER):
-                if (run / SETTINGS_FILE).is_file():
+    if results.is_sweep(folder):
+        refuse_outside(folder / results.SWEEP_FILE, folder)
+        for result in results.list_results(folder):
+            for run in (result, result / results.RUN_FOLDER):
+                if (run / results.SETTINGS_FILE).is_file():
                     refuse_outside(run, folder)
                     if not run.is_symlink():
                         yield run
@@ -189,7 +178,7 @@ def _list_runs(folder: Path, depth: int) -> Iterator[Path]:
         # A folder that is being written, or was left by a killed command, has a hidden name.
         if not inner.is_dir() or inner.is_symlink() or inner.name.startswith("."):
             continue
-        if (inner / SETTINGS_FILE).is_file():
+        if (inner / results.SETTINGS_FILE).is_file():
             yield inner
         elif depth > 1:
             yield from _list_runs(inner, depth - 1)
@@ -222,7 +211,7 @@ def collect_scores(
             # A run that was resumed twice from one checkpoint may have a step twice. The last row
             # is that of the training which went on.
             values = curves.setdefault(key, {}).setdefault(row["seed"], {})
-            values[int(row["step"])] = _read_number(run, row[column], column)
+            values[int(row["step"])] = read_number(run, row[column], column)
     scores = []
     for (name, method), lines in curves.items():
         found = []
@@ -289,7 +278,7 @@ def name_task(run: RunRecord, is_whole: bool = False, has_folder: bool = False) 
     settings = run.about.get("settings", {})
     arguments = settings.get("env_args") or {}
     if not isinstance(arguments, Mapping):
-        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="env_args")
+        raise DataError("expected a table", file=run.path / results.SETTINGS_FILE, field="env_args")
     parts = [run.environment if is_whole else run.environment.rsplit("/", 1)[-1] or run.name]
     if "env_name" in arguments:  # of MetaWorld: a name among many in one environment
         parts = [str(arguments["env_name"])]
@@ -315,10 +304,13 @@ def _label_groups(
     for place, run in enumerate(runs):
         for group in dict.fromkeys(name_group(run, row["group"]) for row in run.rows):
             owners.setdefault((tasks[place].name, group), []).append(place)
-    settings = [run.about.get("settings", {}).items() for run in runs]
     variants = [
-        {name: json.dumps(value).strip('"') for name, value in one if name not in _NOT_VARIANTS}
-        for one in settings
+        {
+            name: json.dumps(value).strip('"')
+            for name, value in run.about.get("settings", {}).items()
+            if name not in _NOT_VARIANTS
+        }
+        for run in runs
     ]
     differing: dict[str, dict[str, None]] = {}
     """The settings that differ on any task, by group."""
@@ -338,25 +330,26 @@ def _label_groups(
 
 def name_group(run: RunRecord, group: str) -> str:
     """A group with the settings of `--set` that have one value; several are in its name already."""
-    sets = run.about.get("settings", {}).get("sets") or {}
+    sets, file = run.about.get("settings", {}).get("sets") or {}, run.path / results.SETTINGS_FILE
     if not isinstance(sets, Mapping):
-        raise DataError("expected a table", file=run.path / SETTINGS_FILE, field="sets")
+        raise DataError("expected a table", file=file, field="sets")
     for name, values in sets.items():
         is_for_all = not str(name).startswith("lambda_") or "paper" in group.split("-")
         if not isinstance(values, Sequence) or not all(isinstance(v, int | float) for v in values):
-            raise DataError("expected numbers", file=run.path / SETTINGS_FILE, field=f"sets.{name}")
+            raise DataError("expected numbers", file=file, field=f"sets.{name}")
         if is_for_all and len(values) == 1:
             group += f"-{name}={values[0]:g}"
     return group
 
 
-def _read_number(run: RunRecord, text: str, column: str) -> float:
+def read_number(run: RunRecord, text: str, column: str) -> float:
+    """A number in a table of a run."""
     number = math.nan
     with suppress(ValueError):
         number = float(text)
-    if not abs(number) <= LARGEST:
+    if not abs(number) <= results.LARGEST:
         reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / EVALUATIONS_FILE, field=column)
+        raise DataError(reason, file=run.path / results.EVALUATIONS_FILE, field=column)
     return number
 
 
@@ -406,7 +399,7 @@ def write_scores(folder: Path, comparison: Comparison) -> None:
         named = _as_text(row.task), _as_text(row.method), row.step
         for score in zip(row.seeds, row.scores, strict=True):
             rows.append(dict(zip(_COLUMNS, (*named, *score), strict=True)))
-    start_table(folder / SCORES_FILE, _COLUMNS, rows)
+    results.start_table(folder / SCORES_FILE, _COLUMNS, rows)
 
 
 def _as_text(name: str) -> str:
@@ -425,7 +418,7 @@ THRESHOLDS = np.linspace(0.0, 1.2, 61)
 
 
 @dataclass(frozen=True)
-class TaskRow:
+class TaskRow(results.SeedScores):
     """A method on one task."""
 
     task: str
@@ -440,14 +433,6 @@ class TaskRow:
     """Mean gain over random actions, as a share of the reference's. None without one."""
     printed: Printed | None
     """The number that the paper prints, if it has one."""
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.scores))
-
-    @property
-    def spread(self) -> float:
-        return float(np.std(self.scores))
 
 
 @dataclass(frozen=True, eq=False)
@@ -500,19 +485,12 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a file."""
-        totals, rows = ([asdict(one) for one in part] for part in (self.totals, self.rows))
-        for total in totals:
+        plain, names = asdict(self), {"rows": "tasks", "totals": "methods"}
+        for total in plain["totals"]:
             del total["profile"], total["band"]
-        for row, own in zip(rows, self.rows, strict=True):
+        for row, own in zip(plain["rows"], self.rows, strict=True):
             row["printed"] = None if own.printed is None else own.printed.to_json()
-        return {
-            "metric": self.metric,
-            "chosen": self.chosen,
-            "reference": self.reference,
-            "tasks": rows,
-            "methods": totals,
-            "notes": list(self.notes),
-        }
+        return {names.get(name, name): value for name, value in plain.items()}
 
 
 def compare_scores(
@@ -540,28 +518,22 @@ def compare_scores(
     assert chosen is not None
     plain = {(score.task.name, score.method): np.array(score.values) for score in scores}
     gains, left_out = _measure_gains(scores, plain, metric, reference)
-    is_scaled = metric == "return" and reference is not None
-    scale = {task: gains[task, str(reference)] for task, _ in gains} if is_scaled else None
+    is_return = metric == "return"
+    scale = reference if is_return else None
     normalised = {
-        key: gain if scale is None else gain / scale[key[0]].mean() for key, gain in gains.items()
+        key: gain if scale is None else gain / gains[key[0], scale].mean()
+        for key, gain in gains.items()
     }
     rows = []
     for score in sorted(scores, key=lambda score: methods.index(score.method)):
-        task, method, step, is_return = (
-            score.task.name,
-            score.method,
-            score.step,
-            metric == "return",
-        )
-        own = normalised.get((task, method)) if is_return else None
+        key, step = (score.task.name, score.method), score.step
         middle = statistics.estimate_mean([score.values], np.random.default_rng(SEED))
-        share = None if own is None else float(own.mean())
-        number = find_printed(printed if is_return else (), task, method, step)
-        results = score.seeds, score.values, middle, share, number
-        rows.append(TaskRow(task, method, step, *results))
+        share = float(normalised[key].mean()) if is_return and key in normalised else None
+        number = find_printed(printed, *key, step) if is_return else None
+        rows.append(TaskRow(*key, step, score.seeds, score.values, middle, share, number))
     totals = tuple(_make_total(name, chosen, scale, plain, gains, normalised) for name in methods)
     other = [name for name in references if name != reference]
-    if is_scaled and other:
+    if scale is not None and other:
         left_out.insert(
             0,
             f"{reference} is the reference, which has 1. It could as well be {' or '.join(other)}: "
@@ -615,19 +587,15 @@ def _measure_gains(
 
 
 def _make_total(
-    method: str,
-    chosen: str,
-    scale: Mapping[str, Array] | None,
-    plain: Values,
-    gains: Values,
-    normalised: Values,
+    method: str, chosen: str, scale: str | None, plain: Values, gains: Values, normalised: Values
 ) -> Total:
+    """A method over all tasks. `scale` is the method whose mean gain is 1, if there is one."""
     tasks = tuple(task for task, name in plain if name == method)
     scaled = tuple(task for task in tasks if (task, method) in normalised)
     ours = [gains[task, method] for task in scaled]
-    theirs = None if scale is None else [scale[task] for task in scaled]
-    if theirs is not None and all(one is other for one, other in zip(ours, theirs, strict=True)):
-        theirs = ours  # the reference itself
+    theirs = ours if method == scale else None
+    if scale not in (None, method):
+        theirs = [gains[task, scale] for task in scaled]
     middle = share = profile = band = improvement = None
     rng = np.random.default_rng(SEED)
     shares = [normalised[task, method] for task in scaled]
@@ -636,7 +604,7 @@ def _make_total(
         profile = statistics.performance_profile(shares, THRESHOLDS)
         band = statistics.profile_band(ours, THRESHOLDS, rng, theirs)
     if ours and scale is not None:
-        whole = [scale[task] / scale[task].mean() for task in scaled]
+        whole = [normalised[task, scale] for task in scaled]
         share = statistics.estimate_share(shares, whole, rng)
         share = share if np.isfinite([share.value, share.low, share.high]).all() else None
     common = [task for task in tasks if (task, chosen) in plain]

@@ -59,13 +59,26 @@ class EnvironmentReward:
         return flatten_batch(self._action_space, actions, count)
 
 
+class PaysLearnedReward:
+    """A wrapper that pays the reward of a model."""
+
+    _reward: EnvironmentReward
+    _observations: NDArray[np.float32] | None = None
+    """(count, state) where the next step begins. None before `reset`."""
+
+    @property
+    def model(self) -> RewardModel:
+        """The reward model that the wrapper uses."""
+        return self._reward.model
+
+
 if TYPE_CHECKING:
     _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
 else:  # not generic in every version
     _VectorWrapper = gym.vector.VectorWrapper
 
 
-class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class LearnedReward(PaysLearnedReward, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper that pays the reward of a model. The reward of the environment is in
     `info["true_reward"]`.
 
@@ -90,35 +103,29 @@ class LearnedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, model=plain)
         gym.Wrapper.__init__(self, env)
         self._reward = EnvironmentReward(model, env.observation_space, env.action_space)
-        self._observation: NDArray[np.float32] | None = None
-
-    @property
-    def model(self) -> RewardModel:
-        """The reward model that the wrapper uses."""
-        return self._reward.model
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin a new episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._observation = self._reward.flatten_observations(observation)
+        self._observations = self._reward.flatten_observations(observation)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step. The reward is that of the model."""
-        if self._observation is None:
+        if self._observations is None:
             raise gym.error.ResetNeeded("call reset before step")
         flat = self._reward.flatten_actions(action)  # before the environment may write into it
         observation, true, terminated, truncated, info = self.env.step(action)
         next_observations = self._reward.flatten_observations(observation)
-        steps = (self._observation, flat, next_observations, [terminated])
+        steps = (self._observations, flat, next_observations, [terminated])
         (reward,) = self.model.predict(*steps).tolist()
-        self._observation = next_observations
+        self._observations = next_observations
         return observation, reward, terminated, truncated, {**info, "true_reward": float(true)}
 
 
-class VectorLearnedReward(_VectorWrapper):
+class VectorLearnedReward(PaysLearnedReward, _VectorWrapper):
     """A wrapper that pays the reward of a model in a vector of environments. Their own rewards are
     in `infos["true_reward"]`.
 
@@ -145,13 +152,7 @@ class VectorLearnedReward(_VectorWrapper):
             model, env.single_observation_space, env.single_action_space
         )
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._observations: NDArray[np.float32] | None = None
         self._is_reset_due = np.zeros(self.num_envs, np.bool_)
-
-    @property
-    def model(self) -> RewardModel:
-        """The reward model that the wrapper uses."""
-        return self._reward.model
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from grd_offline.interop.gymnasium import EnvironmentReward, ModelOrPath
-from grd_offline.rewards.model import RewardModel
+from grd_offline.interop.gymnasium import EnvironmentReward, ModelOrPath, PaysLearnedReward
 
 
-class LearnedRewardVecEnv(VecEnvWrapper):
+class LearnedRewardVecEnv(PaysLearnedReward, VecEnvWrapper):
     """A wrapper that pays the reward of a model. The reward of an environment is in its
     `info["true_reward"]`.
 
@@ -27,13 +26,7 @@ class LearnedRewardVecEnv(VecEnvWrapper):
     def __init__(self, venv: VecEnv, model: ModelOrPath) -> None:
         super().__init__(venv)
         self._reward = EnvironmentReward(model, venv.observation_space, venv.action_space)
-        self._observations: NDArray[np.float32] | None = None
         self._actions: NDArray[np.float32] | None = None
-
-    @property
-    def model(self) -> RewardModel:
-        """The reward model that the wrapper uses."""
-        return self._reward.model
 
     def reset(self) -> Any:
         """Begin an episode in each environment."""

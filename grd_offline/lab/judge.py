@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grd_offline.core.errors import DataError
+from grd_offline.comparison.metrics import LAST
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.observer import NOBODY, Observer, Observers, Progress, Warn
 from grd_offline.core.packages import find_versions
 from grd_offline.core.statistics import compare_rewards
@@ -23,16 +24,8 @@ from grd_offline.core.typing import Array
 from grd_offline.io.files.results import OBSERVED, RUN_FOLDER, TRUE, SourceScores, write_judgement
 from grd_offline.io.tables.columns import Given, Outcomes
 from grd_offline.learning.agents.algorithms import find_title
-from grd_offline.learning.offline.run import (
-    OfflineData,
-    OfflineFolder,
-    be_pessimistic,
-    check_environment,
-    describe_data,
-    load_checked,
-    train_members,
-    warn_of_data,
-)
+from grd_offline.learning.offline import run as offline
+from grd_offline.learning.offline.run import OfflineData, OfflineFolder
 from grd_offline.learning.runs.process import choose_device
 from grd_offline.learning.runs.run import Evaluation, TrainingResult
 from grd_offline.learning.settings import JUDGED, OfflineSettings
@@ -41,8 +34,6 @@ from grd_offline.methods.registry import AUTO, NEXT_STATE, find_method, list_fit
 from grd_offline.methods.settings import DecomposeSettings
 
 REFERENCES = (TRUE, OBSERVED)
-LAST = 3
-"""A score is the mean of the last three evaluations. Only the truth could choose the best one."""
 STEADY = 2 / 3
 """A seed is unsteady if it ends with less than this fraction of its best gain over the data."""
 
@@ -123,7 +114,7 @@ def find_rewards(
         "seconds": round(time.perf_counter() - start, 2),
         **_compare(data, rewards),
     }
-    return Found(be_pessimistic(rewards, spreads, pessimism), about)
+    return Found(offline.be_pessimistic(rewards, spreads, pessimism), about)
 
 
 def _compare(data: OfflineData, rewards: Array) -> dict[str, Any]:
@@ -147,7 +138,7 @@ class Scores(Observer):
             self.means.append(result.returns.mean(1))
 
     def compute(self) -> NDArray[np.float64]:
-        """(member,) mean of the last few evaluations."""
+        """(member,) mean of the last few evaluations. Only the truth could choose the best one."""
         return np.asarray(np.stack(self.means[-LAST:]).mean(0))
 
 
@@ -179,15 +170,14 @@ def judge_sources(
     """A verdict on every source, in the order of training."""
     sources = np.array([member.source for member in settings.make_members()])
     of_source = {source: scores[sources == source] for source in settings.rewards}
-    best = float(of_source["true"].mean()) if "true" in of_source else None
-    behaviour = data.behaviour_return
+    # Nothing is above a number that is not known.
+    best = float(of_source["true"].mean()) if "true" in of_source else np.nan
+    behaviour = np.nan if data.behaviour_return is None else data.behaviour_return
     verdicts = []
     for source, values in of_source.items():
-        mean, of_true, of_gain = float(values.mean()), None, None
-        if best is not None and best > 0:
-            of_true = mean / best
-        if best is not None and behaviour is not None and best > behaviour:
-            of_gain = (mean - behaviour) / (best - behaviour)
+        mean = float(values.mean())
+        of_true = mean / best if best > 0 else None
+        of_gain = (mean - behaviour) / (best - behaviour) if best > behaviour else None
         against = found[source].about.get("against_truth")
         pearson = None if against is None else float(against["pearson"])
         verdicts.append(SourceScores(source, tuple(values.tolist()), of_true, of_gain, pearson))
@@ -268,8 +258,10 @@ def judge(
     check_names(methods, fit, observer.on_warning)
     chosen, folder = OfflineSettings(tuple(methods), environment, **settings), Path(out)
     OfflineFolder(folder).check_free()
-    data = load_checked(source, chosen, max_bytes=max_bytes, columns=columns, returns=returns)
-    try:
+    data = offline.load_checked(
+        source, chosen, max_bytes=max_bytes, columns=columns, returns=returns
+    )
+    with located(file=source):
         check_data(data, methods)
         _warn_of_data(chosen, data, observer.on_warning)
         found = find_references(data)
@@ -282,21 +274,18 @@ def judge(
                 pessimism=chosen.pessimism, progress=observer.on_progress,
             )  # fmt: skip
             observer.on_result(method, found[method])
-    except DataError as error:
-        raise error.at(file=source) from None
     chosen, scores = replace(chosen, rewards=tuple(found)), Scores()
-    about = describe_data(source, data)
-    training = train_members(
+    about = offline.describe_data(source, data)
+    training = offline.train_members(
         chosen, data, {name: one.rewards for name, one in found.items()},
         OfflineFolder(folder / RUN_FOLDER), device=device, workers=workers,
         observer=Observers([scores, observer]), about=about, command=command,
     )  # fmt: skip
     mean, evaluations = data.behaviour_return, len(scores.means)
-    if not scores.means:
+    if not evaluations:
         return JudgingResult(folder, [], {}, evaluations, mean, training)
     verdicts = judge_sources(chosen, scores.compute(), data, found)
-    unsteady = find_unsteady(chosen, scores, mean)
-    used = min(LAST, evaluations)
+    unsteady, used = find_unsteady(chosen, scores, mean), min(LAST, evaluations)
     contents = {
         "command": list(command),
         "data": about,
@@ -315,13 +304,13 @@ def judge(
 
 
 def _warn_of_data(settings: OfflineSettings, data: OfflineData, warn: Warn) -> None:
-    warn_of_data(settings, data, warn)
+    offline.warn_of_data(settings, data, warn)
     if TRUE not in data.rewards:
         warn(
             "the data hold no true rewards, so methods are compared by their returns only (collect "
             "--keep-true-rewards stores the true rewards)"
         )
-    if horizon := describe_horizon(data, check_environment(settings, data.episodes)):
+    if horizon := describe_horizon(data, offline.check_environment(settings, data.episodes)):
         warn(horizon)
 
 

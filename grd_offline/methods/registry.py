@@ -12,12 +12,13 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from grd_offline.core.errors import DataError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from grd_offline.methods.contract import Decomposer
 
 GROUP = "grd_offline.methods"
@@ -119,6 +120,8 @@ BUILT_IN = (
 @cache
 def _find_others() -> dict[str, EntryPoint]:
     """Methods of other packages by name. Names that are taken already are left out."""
+    from importlib.metadata import entry_points  # slow for a help text
+
     taken = {method.name for method in BUILT_IN}
     return {one.name: one for one in entry_points(group=GROUP) if one.name not in taken}
 

@@ -28,7 +28,7 @@ class DecomposeSettings(Settings):
         "grd",
         "Method that finds the rewards. grd also finds the inputs that they depend on. The other "
         "methods are baselines.",
-        names=list_names(),
+        names=list_names,
     )
     fit: str = setting(
         AUTO,

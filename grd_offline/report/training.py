@@ -16,7 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from grd_offline.comparison.compare import Comparison, Printed, collect_scores, compare_scores
+from grd_offline.comparison.compare import (
+    Comparison,
+    Printed,
+    collect_scores,
+    compare_scores,
+    read_number,
+)
 from grd_offline.core.errors import DataError, printable
 from grd_offline.core.statistics import Estimate, pearson
 from grd_offline.core.typing import Array
@@ -80,7 +86,7 @@ def _make_curve(run: RunRecord, group: str, column: str, is_one_of_several: bool
     rows = [row for row in run.rows if row["group"] == group]
     for row in rows:
         if row.get(column, "") != "":
-            step, value = int(row["step"]), _number(run, row[column], column)
+            step, value = int(row["step"]), read_number(run, row[column], column)
             values.setdefault(step, []).append(value)
             lines.setdefault(row["seed"], {})[step] = value
     steps = sorted(values)
@@ -93,17 +99,6 @@ def _make_curve(run: RunRecord, group: str, column: str, is_one_of_several: bool
         len({row["seed"] for row in rows}),
         {n: (np.array(list(x), np.float64), np.array(list(x.values()))) for n, x in lines.items()},
     )
-
-
-def _number(run: RunRecord, text: str, column: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not abs(number) <= results.LARGEST:
-        reason = f"expected a number, got {text[:40]!r}"
-        raise DataError(reason, file=run.path / results.EVALUATIONS_FILE, field=column)
-    return number
 
 
 def find_unit(runs: Sequence[RunRecord]) -> str:

@@ -215,9 +215,10 @@ def test_lines_where_there_is_no_terminal(
     from grd_offline.core import words
 
     monkeypatch.setattr(display, "LINE_SECONDS", 0.0)
-    with display.show_progress("reading", 4, unit="episodes", work="steps") as advance:
-        advance(2, 100)
-    line = capsys.readouterr().err
+    with display.show_progress("reading", 4) as advance:
+        advance(50)
+        advance(50)
+    _, line = capsys.readouterr().err.splitlines(keepends=True)
     assert re.fullmatch(r"reading: 2 of 4 episodes, [\d,]+ steps/s, about 1 s left\n", line)
     assert words.format_seconds(59.7) == "1 min"
     assert words.format_seconds(7500) == "2 h 5 min"

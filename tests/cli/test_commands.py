@@ -40,7 +40,7 @@ def test_help_loads_nothing_heavy():
     code = (
         "import sys\nfrom grd_offline.cli import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n"
-        "    heavy = 'numpy', 'h5py', 'torch', 'gymnasium', 'rich'\n"
+        "    heavy = 'numpy', 'h5py', 'torch', 'gymnasium', 'rich', 'importlib.metadata'\n"
         "    print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -459,8 +459,22 @@ def read_names(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
     return names, np.array(rows)
 
 
+class SeedScores:
+    """The mean and the standard deviation of the scores of several seeds."""
+
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.scores))
+
+    @property
+    def spread(self) -> float:
+        return float(np.std(self.scores))
+
+
 @dataclass(frozen=True)
-class SourceScores:
+class SourceScores(SeedScores):
     """Scores of the policies that were trained on one source of rewards."""
 
     source: str
@@ -473,14 +487,6 @@ class SourceScores:
     if there is no gain."""
     pearson: float | None
     """Correlation of the rewards with the true ones over all steps of the data."""
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.scores))
-
-    @property
-    def spread(self) -> float:
-        return float(np.std(self.scores))
 
     def to_json(self) -> dict[str, Any]:
         means = {"source": self.source, "mean_return": self.mean, "std_return": self.spread}

@@ -20,7 +20,6 @@ checkpoint, because the disk may be full or a package missing. The checkpoint it
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -31,12 +30,12 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 from grd_offline.comparison import compare
 from grd_offline.comparison.compare import Comparison
@@ -45,7 +44,7 @@ from grd_offline.core.threads import count_cores, divide_cores
 from grd_offline.core.words import format_seconds
 from grd_offline.io.files import plain, results, storage
 from grd_offline.io.files.results import RunRecord, is_decomposition, is_judgement, read_judgement
-from grd_offline.io.files.storage import LOCK_FILE, Lock
+from grd_offline.io.files.storage import LOCK_FILE
 from grd_offline.lab.sweep.plan import SEEDED, Job, SweepPlan
 from grd_offline.methods.result import read_decomposition
 
@@ -192,22 +191,19 @@ def check_command(sweep: Path, job: Job) -> Mark | None:
 def measure_progress(sweep: Path, job: Job) -> float:
     """How much of a job is done, from 0 to 1, as far as its log tells."""
     result = find_result(sweep, job)
-    total = 0 if result.is_symlink() else job.total or _read_total(result)
-    for place in (result, result / "run") if total else ():
-        with suppress(OSError, ValueError, ArithmeticError):
+    for place in () if result.is_symlink() else (result, result / results.RUN_FOLDER):
+        with suppress(OSError, *plain.MISFITS):
+            total = job.total or _read_total(place)
             text = read_end(place / results.LOG_FILE, LOG_BYTES).decode(errors="replace")
             done = max(int(line.split(",", 1)[0]) for line in text.splitlines()[-1:]) / total
             return min(1.0, max(0.0, done))
     return 0.0
 
 
-def _read_total(result: Path) -> int:
-    """Steps or updates of a run as its settings say; 0 if there are none yet."""
-    for place in (result, result / "run"):
-        with suppress(OSError, *plain.MISFITS):
-            settings = plain.read_json(place / results.SETTINGS_FILE)["settings"]
-            return max(0, int(settings.get("steps") or settings["updates"]))
-    return 0
+def _read_total(run: Path) -> int:
+    """Steps or updates of a run as its settings say."""
+    settings = plain.read_json(run / results.SETTINGS_FILE)["settings"]
+    return int(settings.get("steps") or settings["updates"])
 
 
 class JobProcess:
@@ -342,7 +338,10 @@ class JobProcess:
             self._process.kill()
 
     def finish(self) -> Mark:
-        """Write the mark of a process that has ended, and let the job go."""
+        """Write the mark of a process that has ended, and let the job go.
+
+        A mark that cannot be written says so, and that the job failed.
+        """
         if self._process is None:
             self._lock.release()
             return self.mark
@@ -358,6 +357,8 @@ class JobProcess:
                 mark = replace(mark, state=FAILED, reason=self._find_reason(code))
             write_mark(self.folder, mark)
             return mark
+        except StorageError as error:
+            return replace(self.mark, state=FAILED, reason=str(error))
         finally:
             self._lock.release()
 
@@ -397,7 +398,7 @@ class SweepRecord(SweepPlan):
     """The mark of each job, by name. None if it was never started."""
 
 
-def hold_new_sweep(folder: Path) -> Lock:
+def hold_new_sweep(folder: Path) -> AbstractContextManager[None]:
     """Make the folder of a sweep where there is none, and keep other sweeps out of it."""
     if folder.exists() and not results.is_sweep(folder):
         if not folder.is_dir():
@@ -420,20 +421,25 @@ def write_sweep(folder: Path, plan: SweepPlan, command: Sequence[str], scale: fl
         "jobs": [vars(job) for job in plan.jobs],
         "paper": [number.to_json() for number in plan.printed],
     }
-    plain.write_json(folder / results.SWEEP_FILE, json.loads(json.dumps(contents)))
+    plain.write_json(folder / results.SWEEP_FILE, contents)
     with storage.replace_file(folder / COPY_FILE) as output:
         output.write(plain.read_bytes(plan.path, compare.FILE_BYTES))
 
 
-def hold_sweep(folder: Path) -> Lock:
-    """Make the folder, and keep other sweeps out of it until the lock is released."""
+@contextmanager
+def hold_sweep(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep other sweeps out of it meanwhile."""
     storage.check_writable(folder)
     with storage.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        return storage.lock_folder(folder)
+        lock = storage.lock_folder(folder)
     except BlockingIOError:
         raise DataError("another command is at work in it", file=folder) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def read_sweep(folder: Path) -> SweepRecord:
@@ -471,9 +477,11 @@ def list_others(folder: Path, jobs: Sequence[Job]) -> list[str]:
     return [name for name in found if name not in known]
 
 
-def compare_sweep(
-    record: SweepRecord,
-) -> tuple[Comparison, list[RunRecord]] | str:
+SweepComparison: TypeAlias = tuple[Comparison, list[RunRecord]] | str
+"""A comparison of some runs, or why there is none."""
+
+
+def compare_sweep(record: SweepRecord) -> SweepComparison:
     """Compare the methods of all jobs that are finished, or say why that cannot be done.
 
     A job whose result cannot be read is left out, and a note says so.

@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,7 @@ from grd_offline.core.errors import DataError
 from grd_offline.core.settings import describe_settings
 from grd_offline.io import datasets
 from grd_offline.io.files.models import CONFIG, REWARD_FOLDER, WEIGHTS, find_model
-from grd_offline.io.files.storage import Lock
-from grd_offline.lab.sweep.folder import (
-    FAILED,
-    describe_marks,
-    find_folder,
-    hold_sweep,
-    read_mark,
-    write_mark,
-)
+from grd_offline.lab.sweep import folder as sweeps
 from grd_offline.lab.sweep.plan import Job
 from grd_offline.learning.agents import EXPLORATIONS
 from grd_offline.learning.collecting.dataset import EpisodeRunner
@@ -141,27 +134,25 @@ def make_part_job(file: str, command: list[str]) -> Job:
     return Job(file.removesuffix(".h5"), tuple(command), file=file)
 
 
-def hold_parts(folder: Path, plan: PartsPlan) -> Lock:
-    """Make the folder ready, and keep others out of it until the lock is released.
+@contextmanager
+def hold_parts(folder: Path, plan: PartsPlan) -> Iterator[None]:
+    """Make the folder ready, and keep others out of it meanwhile.
 
     A folder of other settings is refused. A part whose source has changed is to be made again.
     """
     datasets.check_manifest(folder, plan.manifest)
-    held = hold_sweep(folder)
-    try:
-        describe_marks(folder, plan.jobs)  # other commands are refused before anything changes
+    with sweeps.hold_sweep(folder):
+        # Other commands are refused before anything changes.
+        sweeps.describe_marks(folder, plan.jobs)
         begun = datasets.read_manifest(folder) or plan.manifest
         for job in plan.jobs:
             source, now = (one.sources.get(str(job.file)) for one in (begun, plan.manifest))
-            mark = read_mark(find_folder(folder, job))
+            mark = sweeps.read_mark(sweeps.find_folder(folder, job))
             if mark is not None and source is not None and source != now:
-                outdated = replace(mark, state=FAILED, reason="its data have changed")
-                write_mark(find_folder(folder, job), outdated)
+                outdated = replace(mark, state=sweeps.FAILED, reason="its data have changed")
+                sweeps.write_mark(sweeps.find_folder(folder, job), outdated)
         datasets.write_manifest(folder, replace(plan.manifest, versions=begun.versions))
-    except BaseException:
-        held.release()
-        raise
-    return held
+        yield
 
 
 def describe_versions(folder: Path, plan: PartsPlan) -> str | None:

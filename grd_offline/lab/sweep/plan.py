@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grd_offline.comparison.compare import Printed, read_printed, read_toml
-from grd_offline.core.errors import DataError
+from grd_offline.comparison.compare import Printed, read_printed, read_toml, refuse_unknown
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.settings import describe_settings
 from grd_offline.learning.settings import OfflineSettings, OnlineSettings
 
@@ -55,29 +55,28 @@ def scale_options(
         return dict(options), None
     count = "steps" if command == "train-online" else "updates"
     settings = OnlineSettings if command == "train-online" else OfflineSettings
-    known = {n.replace("_", "-"): d.default for n, d in describe_settings(settings).items()}
     if scale == 1:
-        return dict(options), _read(options, count, None)
-    before, every = (_read(options, key, known[key]) for key in (count, "eval-every"))
-    total = _shrink(before, scale, LEAST_STEPS)
-    evaluations = _shrink(max(1, before // every), scale, LEAST_EVALUATIONS)
-    known["max-episode-steps"] = LONGEST_EPISODE
+        return dict(options), _read(options, count)
+    known = {n.replace("_", "-"): d.default for n, d in describe_settings(settings).items()}
+    given = {**known, "max-episode-steps": LONGEST_EPISODE, **options}
 
     def shrink(key: str, least: int) -> int:
-        return _shrink(_read(options, key, known[key]), scale, least)
+        return _shrink(_read(given, key), scale, least)
 
+    total = shrink(count, LEAST_STEPS)
+    before = max(1, given[count] // _read(given, "eval-every"))
+    evaluations = _shrink(before, scale, LEAST_EVALUATIONS)
     changed = {count: total, "eval-every": max(1, total // evaluations)}
     changed["eval-episodes"] = shrink("eval-episodes", 1)
     changed["max-episode-steps"] = shrink("max-episode-steps", LEAST_EPISODE)
     if command == "train-online":
-        warmup = _read(options, "warmup", known["warmup"])
-        changed["warmup"] = min(warmup, max(0, total - LEARNING_STEPS))
+        changed["warmup"] = min(_read(given, "warmup"), max(0, total - LEARNING_STEPS))
         changed["round-updates"] = shrink("round-updates", LEAST_UPDATES)
     return {**options, **changed, "batch": shrink("batch", LEAST_BATCH)}, total
 
 
-def _read(options: Mapping[str, Any], key: str, default: Any) -> Any:
-    value = options.get(key, default)
+def _read(options: Mapping[str, Any], key: str) -> Any:
+    value = options.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         if key == "warmup" and value == 0:
             return value
@@ -143,20 +142,17 @@ class SweepPlan:
 def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
     """Read a sweep file. `scale` makes every job shorter, for a try."""
     contents = read_toml(path)
-    _refuse_unknown(contents, _TOP, path)
+    with located(file=path):
+        refuse_unknown(contents, _TOP)
     blocks = contents.get("jobs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
         raise DataError("expected at least one [[jobs]]", file=path)
     jobs: list[Job] = []
     for place, block in enumerate(blocks, 1):
-        members = block.get("members", contents.get("members", MOST_MEMBERS))
-        if not isinstance(members, int) or isinstance(members, bool) or members < 1:
-            reason = f"expected a whole number of at least 1, got {members!r:.40}"
-            raise DataError(reason, file=path, field="members")
-        try:
+        with located(file=path):
+            members = _read({"members": MOST_MEMBERS, **contents, **block}, "members")
+        with located(file=path, field=f"jobs, block {place}"):
             jobs += itertools.islice(_expand(block, members, scale), MOST_JOBS + 1)
-        except DataError as error:
-            raise error.at(file=path, field=f"jobs, block {place}") from None
     if len(jobs) > MOST_JOBS:
         raise DataError(f"more than {MOST_JOBS:,} jobs", file=path)
     seen: set[str] = set()
@@ -176,15 +172,9 @@ def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
     return SweepPlan(path, title or path.stem, about.strip(), tuple(jobs), printed)
 
 
-def _refuse_unknown(table: Mapping[str, Any], known: set[str], path: Path | None = None) -> None:
-    if unknown := [key for key in table if key not in known]:
-        expected = ", ".join(sorted(known))
-        raise DataError(f"unknown key {unknown[0]!r}: expected {expected}", file=path)
-
-
 def _expand(block: Mapping[str, Any], members: int, scale: float) -> Iterator[Job]:
     """All jobs of one block."""
-    _refuse_unknown(block, _BLOCK)
+    refuse_unknown(block, _BLOCK)
     command = block.get("command")
     if command not in COMMANDS:
         expected = f"expected a command out of {', '.join(COMMANDS)}"

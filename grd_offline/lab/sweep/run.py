@@ -15,11 +15,10 @@ import logging
 import os
 import socket
 import time
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,31 +54,8 @@ Ended: TypeAlias = tuple[Job, Mark | None]
 """A job that has ended, with its mark: None if another process works on it."""
 
 
-class Runner(AbstractContextManager["Runner", None]):
-    """Runs jobs: on this machine, or on others."""
-
-    @abstractmethod
-    def has_room(self) -> bool:
-        """Whether one more job may be started."""
-
-    @abstractmethod
-    def start(self, job: Job) -> None:
-        """Start a job, or go on with one."""
-
-    @abstractmethod
-    def poll(self) -> list[Ended]:
-        """The jobs that have ended since the last call."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Ask all jobs to end. Those that can, save what they have."""
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of everything. What is still running is killed."""
+Runner: TypeAlias = "LocalRunner | RayRunner"
+"""Runs jobs: on this machine, or on others."""
 
 
 def run_jobs(
@@ -158,19 +134,19 @@ def find_machine() -> Machine:
     return Machine(count_cores(), tuple(names))
 
 
-def divide(machine: Machine, cores: int | None, share: float | None) -> list[Resources]:
+def divide(machine: Machine, cpus: int | None, gpus: float | None) -> list[Resources]:
     """What each of the jobs that run at the same time may use.
 
-    `cores` are the cores of each job, and `share` is its part of an accelerator. Without them, each
+    `cpus` are the cores of each job, and `gpus` is its part of an accelerator. Without them, each
     accelerator has one job, and the cores are divided among them.
     """
-    if share is None:
-        share = 1.0 if machine.devices else 0.0
+    share = gpus if gpus is not None else float(bool(machine.devices))
     if share and not machine.devices:
         raise DataError("no accelerator here: expected 0", field="gpus")
     if share > 1:
         raise DataError("a job uses one accelerator at most: expected at most 1", field="gpus")
     per_device = int(1 / share + 1e-9) if share else 0
+    cores = cpus
     if cores is None:
         cores = max(1, machine.cores // max(1, per_device * len(machine.devices)))
     room = max(1, machine.cores // cores)
@@ -180,8 +156,8 @@ def divide(machine: Machine, cores: int | None, share: float | None) -> list[Res
     return [Resources(cores, name) for name in places[:room]]
 
 
-class LocalRunner(Runner):
-    """Runs each job in a process of its own."""
+class LocalRunner(AbstractContextManager["LocalRunner", None]):
+    """Runs each job in a process of its own. At the end, what is still running is killed."""
 
     def __init__(self, sweep: Path, places: Sequence[Resources], directory: Path) -> None:
         self._sweep, self._directory = sweep, directory
@@ -190,9 +166,11 @@ class LocalRunner(Runner):
         self._ended: list[Ended] = []
 
     def has_room(self) -> bool:
+        """Whether one more job may be started."""
         return bool(self._free)
 
     def start(self, job: Job) -> None:
+        """Start a job, or go on with one."""
         try:
             process = JobProcess(self._sweep, job, self._free[0], self._directory)
         except Busy:
@@ -201,22 +179,20 @@ class LocalRunner(Runner):
         self._running.append((process, self._free.pop(0)))
 
     def poll(self) -> list[Ended]:
+        """The jobs that have ended since the last call."""
         for process, resources in [one for one in self._running if one[0].poll()]:
             self._running.remove((process, resources))
             self._free.append(resources)
-            try:
-                mark = process.finish()
-            except StorageError as error:
-                mark = replace(process.mark, state=FAILED, reason=str(error))
-            self._ended.append((process.job, mark))
+            self._ended.append((process.job, process.finish()))
         ended, self._ended = self._ended, []
         return ended
 
     def stop(self) -> None:
+        """Ask all jobs to end. Those that can, save what they have."""
         for process, _ in self._running:
             process.stop()
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         for process, _ in self._running:
             if not process.wait(KILL_SECONDS):
@@ -253,8 +229,8 @@ def _check_address(address: str) -> None:
         ) from error
 
 
-class RayRunner(Runner):
-    """Hands all jobs to Ray."""
+class RayRunner(AbstractContextManager["RayRunner", None]):
+    """Hands all jobs to Ray, with the methods of `LocalRunner`."""
 
     def __init__(
         self,
@@ -277,7 +253,7 @@ class RayRunner(Runner):
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         most = max((node.get("CPU", 0) for node in nodes), default=0)
         if self._cores > most or (share and not devices):
-            self.close()
+            self._ray.shutdown()
         if self._cores > most:
             raise DataError(f"no machine has {self._cores} cores, only {most:g}", field="cpus")
         if share and not devices:
@@ -328,25 +304,26 @@ class RayRunner(Runner):
             return self._describe(job, FAILED, f"{type(cause).__name__}: {cause}".splitlines()[0])
         except errors.RayError as error:
             return self._describe(job, FAILED, f"its worker ended ({type(error).__name__})")
-        if mark is not None and mark.state == FINISHED:
-            with suppress(DataError):
-                if read_mark(find_folder(self._sweep, job)) == mark:
-                    return mark
-            reason = f"its machine does not share the folder {self._sweep} with this one"
-            return self._describe(job, FAILED, reason)
-        return mark
+        if mark is None or mark.state != FINISHED or self._read(job) == mark:
+            return mark
+        reason = f"its machine does not share the folder {self._sweep} with this one"
+        return self._describe(job, FAILED, reason)
+
+    def _read(self, job: Job) -> Mark | None:
+        """The mark of a job as this machine sees it. None also if it cannot be read."""
+        with suppress(DataError):
+            return read_mark(find_folder(self._sweep, job))
+        return None
 
     def _describe(self, job: Job, state: str, reason: str) -> Mark:
-        before = None
-        with suppress(DataError):
-            before = read_mark(find_folder(self._sweep, job))
+        before = self._read(job)
         return Mark(state, job.command, before.tries if before else 0, reason=reason)
 
     def stop(self) -> None:
         for reference in self._jobs:
             self._ray.cancel(reference)
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         for reference in self._jobs:
             with suppress(Exception):
                 self._ray.cancel(reference, force=True)
@@ -365,22 +342,20 @@ def _load_ray() -> Any:
 
 def _run_job(sweep: Path, job: Job, resources: Resources, directory: Path) -> Mark | None:
     """Run a job in a worker of Ray. None if another process works on it."""
-    tries = 1
     try:
         process = _start(sweep, job, resources, directory)
-        if process is None:
-            return None
-        tries = process.mark.tries
-        try:
-            while not process.wait(WAIT_SECONDS):
-                pass
-        except KeyboardInterrupt:  # what Ray makes of a cancelled task
-            process.stop()
-            if not process.wait(STOP_SECONDS):
-                process.kill()
-        return process.finish()
     except StorageError as error:
-        return Mark(FAILED, job.command, tries, reason=str(error))
+        return Mark(FAILED, job.command, 1, reason=str(error))
+    if process is None:
+        return None
+    try:
+        while not process.wait(WAIT_SECONDS):
+            pass
+    except KeyboardInterrupt:  # what Ray makes of a cancelled task
+        process.stop()
+        if not process.wait(STOP_SECONDS):
+            process.kill()
+    return process.finish()
 
 
 def _start(sweep: Path, job: Job, resources: Resources, directory: Path) -> JobProcess | None:
