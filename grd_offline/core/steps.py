@@ -39,7 +39,7 @@ class StepBatch(Generic[Values]):
         return StepBatch(first, episode.actions, episode.next_observations, episode.terminations)
 
     @classmethod
-    def concatenate(cls, batches: Sequence[StepBatch[AnyArray]]) -> StepBatch[AnyArray]:
+    def from_batches(cls, batches: Sequence[StepBatch[AnyArray]]) -> StepBatch[AnyArray]:
         """The steps of several batches, one after the other. All have the same arrays."""
         columns = zip(*(batch.arrays for batch in batches), strict=True)
         joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in columns]

@@ -250,7 +250,8 @@ def _read(
     if preferences is not None:
         from grd_offline.io.tables.build import read_preferences
 
-        episodes = attach_preferences(episodes, read_preferences(preferences, episodes))
+        pairs = read_preferences(preferences, episodes)
+        episodes = attach_preferences(episodes, pairs)
     elif delay == "step" and not settings.step_rewards:
         recording.warn(
             "rewards come with every step: they were summed into one return per episode, and "

@@ -540,7 +540,7 @@ class TrackReader:
             term_inputs=[inputs for _, inputs in terms],
             constant=self.record.constant,
             sample=dict(zip(self.inputs, mixed, strict=True)),
-            steps=StepBatch.concatenate(self.steps) if self.steps else None,
+            steps=StepBatch.from_batches(self.steps) if self.steps else None,
         )
 
     def read(self, index: int, record: Record) -> tuple[Episode, Track]:
