@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grd_offline.core.errors import DataError, printable
+from grd_offline.core.errors import DataError, located, printable
 from grd_offline.core.words import count, format_bytes, format_seconds
-from grd_offline.learning.settings import REAL_DATA, CollectSettings
+from grd_offline.learning.settings import REAL_DATA, CollectSettings, check_trusted
 
 from .jobs import Where, run_parts, runner_options
 from .options import (
@@ -200,16 +200,12 @@ def collect(
     # the same results wherever an episode runs.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    environment = options["environment"]
-    if ":" in environment and not is_given("environment"):  # a recipe would import a module
-        raise DataError(
-            f"{environment} imports a Python module: if you trust it, add "
-            f"--env {shlex.quote(environment)}",
-            file=recipe,
-            field="env",
-        )
+    environment, given = options["environment"], options["env_args"]
     from_recipe = dict((ctx.default_map or {}).get("env_args", ()))
-    options["env_args"] = from_recipe | options["env_args"]
+    options["env_args"] = from_recipe | given
+    with located(file=recipe):
+        named = (environment,) if is_given("environment") else ()
+        check_trusted(environment, options["env_args"], named=named, given=given)
     if parts is not None:
         _collect_parts(out, parts, where, options)
         return

@@ -7,18 +7,18 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from itertools import compress, zip_longest
+from itertools import compress, pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grd_offline.comparison.metrics import LAST, METRICS
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.packages import find_missing, tell_missing
 from grd_offline.core.words import count
 from grd_offline.io.files import PLOTS_FOLDER, REPORT_FILE
-from grd_offline.learning.settings import OfflineSettings, OnlineSettings
+from grd_offline.learning.settings import OfflineSettings, OnlineSettings, check_trusted
 from grd_offline.methods.settings import DecomposeSettings
 
 from .jobs import Where, run_all, runner_options
@@ -413,8 +413,22 @@ def write_comparison(
     "enough to run. For trying a file out.",
 )
 @option("--dry-run", is_flag=True, help="Print the jobs and their commands, and run nothing.")
+@option(
+    "--env",
+    "trusted",
+    multiple=True,
+    metavar="MODULE:ID",
+    help="Trust this environment, whose id imports a Python module. A job that names another such "
+    "environment is refused.",
+)
 def sweep(
-    file: Path, out: Path | None, where: Where, scale: float, dry_run: bool, **resources: Any
+    file: Path,
+    out: Path | None,
+    where: Where,
+    scale: float,
+    dry_run: bool,
+    trusted: tuple[str, ...],
+    **resources: Any,
 ) -> None:
     """Run a grid of decompose, judge, train-online and train-offline jobs.
 
@@ -449,6 +463,10 @@ def sweep(
     plan = read_plan(file, scale=scale)
     owners: dict[Any, str] = {}
     for job in plan.jobs:
+        for option_name, value in pairwise(job.command):
+            if option_name == "--env":
+                with located(file=file, field=job.name):
+                    check_trusted(value, named=trusted)
         _refuse_twice(plan, job, _check_job(plan, job), owners)
     name = file.stem if scale == 1 else f"{file.stem}-x{scale:g}"
     folder = Path(os.path.abspath(out or Path("sweeps") / name))
@@ -457,7 +475,7 @@ def sweep(
         return
     for job, mark in zip(plan.jobs, describe_marks(folder, plan.jobs).values(), strict=True):
         state = "new" if mark is None else mark.state
-        click.echo(f"{job.name} ({state}): grd-offline {shlex.join(job.command)}")
+        echo(f"{job.name} ({state}): grd-offline {shlex.join(job.command)}")
 
 
 def _refuse_twice(plan: SweepPlan, job: Job, settings: Any, owners: dict[Any, str]) -> None:

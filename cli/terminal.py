@@ -37,12 +37,16 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print a line; in a terminal that is too narrow for it, no word is broken."""
+    """Print lines without what would steer a terminal.
+
+    In a terminal that is too narrow for them, no word is broken.
+    """
+    lines = [printable(line) for line in text.split("\n")]
     stream = sys.stderr if err else sys.stdout
     if stream.isatty():
         width = shutil.get_terminal_size().columns
-        text = "\n".join(part for line in text.splitlines() for part in wrap(line, width))
-    click.echo(text, err=err)
+        lines = [part for line in lines for part in wrap(line, width)]
+    click.echo("\n".join(lines), err=err)
 
 
 def say(text: str) -> None:
@@ -52,7 +56,7 @@ def say(text: str) -> None:
 
 
 def print_warning(text: str) -> None:
-    echo(f"warning: {printable(text)}", err=True)
+    echo(f"warning: {text}", err=True)
 
 
 def print_text(console: Console, text: str, style: str = "", indent: str = "") -> None:

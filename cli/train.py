@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from grd_offline.learning.settings import (
     SOURCES,
     OfflineSettings,
     OnlineSettings,
+    is_path,
     parse_sets,
 )
 from grd_offline.methods.registry import AUTO, list_fits, list_judged
@@ -105,7 +107,8 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
     environment = options["environment"]
     if resume is not None:
         _refuse_settings(click.get_current_context())
-        changed = {name: options[name] for name in ("environment", "device", "workers")}
+        names = ("environment", "env_args", "device", "workers")
+        changed = {name: options[name] for name in names}
         with terminal:
             result = resume_online(resume, observer=terminal, **changed)
     elif environment is None:
@@ -120,20 +123,27 @@ def train_online(resume: str | None, out: Path | None, **options: Any) -> None:
             result = train_online(out=folder, command=terminal.line, observer=terminal, **options)
     print_closing(terminal.shown)
     leave_report(result.folder)
-    terminal.tell_end(result, f"; to continue: {name_resume(result.folder, environment or '')}")
+    again = name_resume(result.folder, environment or "", options["env_args"])
+    terminal.tell_end(result, f"; to continue: {again}")
 
 
-def name_resume(folder: Path, environment: str) -> str:
-    """The command that continues a run. An id that imports a module has to be given again."""
-    line = f"grd-offline train-online --resume {shlex.quote(str(folder))}"
-    return f"{line} --env {shlex.quote(environment)}" if ":" in environment else line
+def name_resume(folder: Path, environment: str, env_args: Mapping[str, Any]) -> str:
+    """The command that continues a run, with what has to be trusted again."""
+    words = ["grd-offline", "train-online", "--resume", str(folder)]
+    words += ["--env", environment] if ":" in environment else []
+    for name, value in env_args.items():
+        words += ["--env-arg", f"{name}={value}"] if is_path(value) else []
+    return shlex.join(words)
+
+
+_BESIDE_RESUME = ("resume", "device", "workers", "environment", "env_args")
 
 
 def _refuse_settings(context: click.Context) -> None:
     """Refuse settings beside --resume. A run continues with the settings that it began with."""
     for parameter in context.command.params:
         name = parameter.name or ""
-        if is_given(name) and name not in ("resume", "device", "workers", "environment"):
+        if is_given(name) and name not in _BESIDE_RESUME:
             raise click.UsageError(
                 f"--resume cannot be combined with {parameter.opts[0]}: a run continues with the "
                 "settings that it began with (--device and --workers can be changed)"

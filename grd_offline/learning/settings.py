@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,31 @@ from grd_offline.methods.registry import list_fits, list_names
 
 if TYPE_CHECKING:
     from grd_offline.networks.losses import SparsityWeights
+
+
+def check_trusted(
+    environment: str,
+    env_args: Mapping[str, Any] | None = None,
+    *,
+    named: Collection[str] = (),
+    given: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse what an environment out of a file would import or read, unless the user names it too.
+
+    That is the module of an id such as `module:id`, and each argument that is the path of a file.
+    """
+    if ":" in environment and environment not in named:
+        trust = f"if you trust it, add --env {shlex.quote(environment)}"
+        raise DataError(f"{environment} imports a Python module: {trust}", field="env")
+    for name, value in (env_args or {}).items():
+        if is_path(value) and value != (given or {}).get(name):
+            trust = f"if you trust it, add --env-arg {shlex.quote(f'{name}={value}')}"
+            raise DataError(f"{name}={value!r:.80} may read that file: {trust}", field="env-arg")
+
+
+def is_path(value: Any) -> bool:
+    """Whether an argument of an environment names a file in some folder."""
+    return isinstance(value, str) and any(mark in value for mark in "/\\")
 
 
 def env_args_setting() -> Any:

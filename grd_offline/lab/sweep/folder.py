@@ -241,7 +241,7 @@ class JobProcess:
         if is_resumed:
             command = ["train-online", "--resume", str(self._result)]
             for option, value in pairwise(self.job.command):
-                if option == "--env" and ":" in value:
+                if option in ("--env", "--env-arg"):  # what it has to be trusted with
                     command += [option, value]
         else:
             if self.job.file is None:  # a file is replaced once the new one is complete

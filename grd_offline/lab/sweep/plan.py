@@ -152,9 +152,9 @@ def read_plan(path: Path, *, scale: float = 1.0) -> SweepPlan:
         with located(file=path):
             members = _read({"members": MOST_MEMBERS, **contents, **block}, "members")
         with located(file=path, field=f"jobs, block {place}"):
-            jobs += itertools.islice(_expand(block, members, scale), MOST_JOBS + 1)
-    if len(jobs) > MOST_JOBS:
-        raise DataError(f"more than {MOST_JOBS:,} jobs", file=path)
+            jobs += itertools.islice(_expand(block, members, scale), MOST_JOBS + 1 - len(jobs))
+        if len(jobs) > MOST_JOBS:
+            raise DataError(f"more than {MOST_JOBS:,} jobs", file=path)
     seen: set[str] = set()
     for job in jobs:
         # Some file systems do not tell large and small letters apart.

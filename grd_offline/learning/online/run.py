@@ -22,13 +22,12 @@ run killed at any moment finds the last one whole.
 """
 
 import os
-import shlex
 import shutil
 import time
 import weakref
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -40,7 +39,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grd_offline.core.errors import DataError
+from grd_offline.core.errors import DataError, located
 from grd_offline.core.observer import NOBODY, Observer, Observers, Warn
 from grd_offline.core.statistics import pearson
 from grd_offline.core.words import format_bytes
@@ -66,7 +65,13 @@ from grd_offline.learning.runs.run import (
     Writer,
     pick_losses,
 )
-from grd_offline.learning.settings import DISCRETE, MANY_STATES, Member, OnlineSettings
+from grd_offline.learning.settings import (
+    DISCRETE,
+    MANY_STATES,
+    Member,
+    OnlineSettings,
+    check_trusted,
+)
 from grd_offline.networks.members.device import Download
 from grd_offline.networks.members.nn import EDGES
 from grd_offline.rewards.contract import RewardFunction
@@ -925,6 +930,7 @@ def resume_online(
     folder: str | os.PathLike[str],
     *,
     environment: str | None = None,
+    env_args: Mapping[str, Any] | None = None,
     device: str = "auto",
     workers: int | None = None,
     observer: Observer = NOBODY,
@@ -937,6 +943,8 @@ def resume_online(
         The folder of the run, which keeps the settings that it began with.
     environment
         Confirms an environment whose id imports a Python module.
+    env_args
+        Confirms arguments of the environment that are paths of files.
     device, workers
         As `train_online` has them. The default is what the run began with.
     observer
@@ -954,14 +962,15 @@ def resume_online(
     """
     folder = Path(folder)
     chosen, rest = read_settings(folder)
-    # An id that imports a module is taken from the caller, never from a file alone.
-    stored = chosen.environment
-    if environment not in (None, stored):
-        reason = "a run continues with the settings that it began with"
-        raise DataError(f"its environment is {stored}, not {environment}: {reason}", file=folder)
-    if ":" in stored and environment is None:
-        trust = f"imports a Python module: if you trust it, add --env {shlex.quote(stored)}"
-        raise DataError(f"its environment {stored} {trust}", file=folder)
+    known = {"environment": chosen.environment, **chosen.env_args}
+    for name, value in {"environment": environment, **(env_args or {})}.items():
+        if value not in (None, known.get(name)):
+            reason = f"its {name} is {known.get(name)}, not {value}"
+            begun = "a run continues with the settings that it began with"
+            raise DataError(f"{reason}: {begun}", file=folder)
+    with located(file=folder):
+        named = (environment,) if environment else ()
+        check_trusted(chosen.environment, chosen.env_args, named=named, given=env_args)
     device = choose_device(rest["device"] if device == "auto" else device)
     workers = choose_workers(rest["workers"] if workers is None else workers)
     files = OnlineFolder(folder)
