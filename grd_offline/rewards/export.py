@@ -175,15 +175,14 @@ def _run_onnx(path: Path) -> Callable[[Inputs], NDArray[Any]] | None:
 
 
 def _about(model: RewardModel) -> str:
-    return json.dumps(
-        {
-            "grd_offline": version("grd-offline"),
-            "observation_names": list(model.observation_names),
-            "action_names": list(model.action_names),
-            "compact_mask": model.compact_mask.tolist(),
-            "about": dict(model.about or {}),
-        }
-    )
+    about = {
+        "grd_offline": version("grd-offline"),
+        "observation_names": list(model.observation_names),
+        "action_names": list(model.action_names),
+        "compact_mask": model.compact_mask.tolist(),
+        "about": dict(model.about or {}),
+    }
+    return json.dumps(about)
 
 
 @contextmanager

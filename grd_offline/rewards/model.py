@@ -405,8 +405,7 @@ def _write_usage(function: RewardFunction, knows_std: bool) -> str:
         (spread, "(N,) standard deviation" if knows_std else "(N,) nan: not known of this model"),
         ("module = model.torch()", "a torch module with gradients"),
     ]
-    width = len(spread)
-    return "\n".join(f"{line:{width}}  # {what}" if what else line for line, what in usage)
+    return "\n".join(f"{line:{len(spread)}}  # {what}" if what else line for line, what in usage)
 
 
 _TERMINATIONS = """ Terminations are (N,), True where the episode terminated at
