@@ -110,5 +110,5 @@ metaworld:
 	test -x $(META)/python || $(PYTHON) -m venv .venv-metaworld
 	$(META)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 \
 		-e ".[metaworld$(if $(filter ray,$(RUNNER)),$(COMMA)ray)]"
-	$(META)/grd-offline sweep experiments/metaworld.toml $(SHORT) --out demo/experiments-$(RUNNER)/metaworld
+	$(META)/grd-offline sweep experiments/metaworld.toml --env metaworld:Meta-World/MT1 $(SHORT) --out demo/experiments-$(RUNNER)/metaworld
 	$(META)/grd-offline compare demo/experiments-$(RUNNER)/metaworld --metric success

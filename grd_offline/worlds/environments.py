@@ -221,7 +221,7 @@ def _name_axes(*parts: str, axes: Sequence[str] = "xyz") -> Names:
 _POSITIONS = (*_name_axes("position"), *_name_axes("rotation", axes="wxyz"))
 _VELOCITIES = _name_axes("velocity", "angular velocity")
 _ACTUATIONS = _name_axes("actuation", axes="012345")
-"""Of a free joint."""
+"""Names of the numbers of a free joint."""
 _INERTIA_PARTS = (
     *(f"inertia {axes} {{}}" for axes in ("xx", "yy", "zz", "xy", "xz", "yz")),
     *(f"mass offset {axis} {{}}" for axis in "xyz"),

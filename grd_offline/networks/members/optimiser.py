@@ -121,7 +121,7 @@ class Adam:
         self.wanted = []
         rows = range(len(self.flat.values))
         self._pieces: list[tuple[list[_Piece], list[_Piece]]] = [([], []) for _ in rows]
-        """Of each member: those with the member's rate, and those with a rate of their own."""
+        """For each member, the pieces with its rate, and those with a rate of their own."""
         for parameter, (start, stop) in self.flat.spans.items():
             first, leaves = len(self.wanted), self.flat.leaves.get(parameter)
             self.wanted += leaves or [parameter]
