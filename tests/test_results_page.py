@@ -110,8 +110,8 @@ def test_each_row_of_table_1_is_from_its_longest_run(page, tmp_path):
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_every_experiment_is_a_sound_sweep(path, capsys):
+    trusted = ["--env", "metaworld:Meta-World/MT1"]
     with pytest.raises(SystemExit) as end:
-        trusted = ["--env", "metaworld:Meta-World/MT1"]
         main(["sweep", str(path), "--dry-run", "--scale", "0.001", *trusted])
     assert end.value.code == 0, capsys.readouterr().err
     plan = read_plan(path)

@@ -284,7 +284,7 @@ def test_bad_parquet_files_end_in_one_line(tmp_path, capsys, monkeypatch):
     path = tmp_path / "bad.parquet"
     path.write_bytes(b"PAR1 this is none")
     assert "is not a Parquet file that can be read" in fail(capsys, "inspect", path)
-    monkeypatch.setattr("grd_offline.io.tables.sources.PLAUSIBLE", 10_000)
+    monkeypatch.setattr("grd_offline.io.tables.probe.PLAUSIBLE", 10_000)
     parquet.write_table(pyarrow.table({"episode": np.zeros(10**5, np.int8)}), path)
     assert "if you trust it, use --max-size" in fail(capsys, "inspect", path)
 

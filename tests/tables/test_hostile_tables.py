@@ -137,7 +137,7 @@ def write_bomb(path, kind):
     """A few kilobytes that stand for gigabytes."""
     count = 20
     if kind == "lists":
-        offsets = np.arange(count + 1, dtype=np.int32) * 10_000_000
+        offsets = np.arange(count + 1, dtype=np.int32) * 3_000_000
         values = pa.array(np.zeros(offsets[-1], np.int8))
         column = pa.ListArray.from_arrays(pa.array(offsets), values)
     elif kind == "numbers":
@@ -157,5 +157,5 @@ def write_bomb(path, kind):
 def test_a_small_parquet_file_of_gigabytes_is_refused(tmp_path, baseline, kind):
     write_bomb(tmp_path / "a.parquet", kind)
     assert (tmp_path / "a.parquet").stat().st_size < 2**20
-    done = inspect(tmp_path, "a.parquet", *(() if kind == "numbers" else ()))
+    done = inspect(tmp_path, "a.parquet")
     check_refused(done, baseline)

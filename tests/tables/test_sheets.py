@@ -101,7 +101,7 @@ def test_files_that_unpack_to_far_more_are_refused(tmp_path, monkeypatch):
     (tmp_path / "none.xlsx").write_bytes(b"PK" + bytes(2000))
     with pytest.raises(DataError, match="is not a spreadsheet that can be read"):
         read(tmp_path / "none.xlsx")
-    monkeypatch.setattr("grd_offline.io.tables.sources.PLAUSIBLE", 4_000)
+    monkeypatch.setattr("grd_offline.io.tables.sources.PLAUSIBLE", 1_000)
     monkeypatch.setattr("grd_offline.io.tables.sources.TIMES", 1)
     rows = [HEAD, *([1, step, 0.5, 2] for step in range(5_000))]
     write_sheet(tmp_path / "large.xlsx", rows)

@@ -60,9 +60,9 @@ from grd_offline.io.tables.columns import (
     list_names,
     refuse_image,
 )
+from grd_offline.io.tables.probe import BLOCK_ROWS, PLAUSIBLE, TIMES, check_cells
 from grd_offline.io.tables.results import MOMENTS
 
-BLOCK_ROWS = 65_536
 FLAGS = {"true": True, "false": False, "yes": True, "no": False}
 """Texts in small letters that stand for 1 and 0."""
 FEW_STRAYS = 0.1
@@ -404,12 +404,6 @@ def choose_step_type(styles: set[str]) -> str:
     return MOMENTS if len(styles) != 1 else next(iter(styles)) or MOMENTS
 
 
-PLAUSIBLE = 2**30
-"""Bytes that a Parquet file of any size may unpack to."""
-TIMES = 20
-"""Factor by which a file may grow beyond that."""
-
-
 def open_frame(frame: Any, raw: Collection[str] = ()) -> TableSource:
     """A data frame of pandas or polars, an Arrow table, or a mapping from names to arrays.
 
@@ -451,15 +445,19 @@ def open_parquet(paths: Sequence[Path], layout: str = "parquet",
                  max_bytes: int | None = None) -> Iterator[TableSource]:  # fmt: skip
     """Parquet files with the same columns, one after the other."""
     kinds: dict[str, str] = {}
-    for index, path in enumerate(paths):
+    for path in paths:
         with _table_errors(path), open_regular(path):
+            pass
+    with located(file=paths[0]):
+        check_cells(paths, max_bytes)
+    for index, path in enumerate(paths):
+        with _table_errors(path):
             file = pl.scan_parquet(path, glob=False)
             found = {name: find_type_kind(kind) for name, kind in file.collect_schema().items()}
             usable = {name: kind for name, kind in found.items() if kind is not None}
             if index and usable != kinds:
                 raise DataError(f"its columns are not those of {paths[0].name}")
             kinds = usable
-            _check_size(path, file.select(pl.len()).collect().item(), len(found), max_bytes)
     if not kinds:
         raise DataError("holds no column that can be used", file=paths[0])
 
@@ -498,7 +496,7 @@ def _check_packed(file: BinaryIO, max_bytes: int | None) -> None:
     with zipfile.ZipFile(file) as packed:
         size = sum(entry.file_size for entry in packed.infolist())
         stored = os.fstat(file.fileno()).st_size
-        if size > (max_bytes if max_bytes is not None else PLAUSIBLE // 4 + TIMES * stored):
+        if size > (max_bytes if max_bytes is not None else PLAUSIBLE + TIMES * stored):
             raise DataError(
                 f"unpacks to {size:,} bytes, far more than a file of its size should hold: if you "
                 "trust it, use --max-size"
@@ -518,16 +516,6 @@ def _table_errors(path: Path, what: str = "a Parquet file") -> Iterator[None]:
     except (Exception, pl.exceptions.PanicException) as error:
         text = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"is not {what} that can be read: {text}", file=path) from None
-
-
-def _check_size(path: Path, rows: int, columns: int, max_bytes: int | None) -> None:
-    """Refuse a file that claims far more than it stores."""
-    allowed = max_bytes if max_bytes is not None else PLAUSIBLE + TIMES * path.stat().st_size
-    if 8 * rows * max(1, columns) > allowed:
-        raise DataError(
-            f"claims {rows:,} rows, far more than a file of its size should hold: if you trust it, "
-            "use --max-size"
-        )
 
 
 _BOOKKEEPING = ("index", "task_index", "timestamp", "next.done")
