@@ -1237,6 +1237,8 @@ class ParentSearch:
 
         Exact for the most promising groups, a lower bound for the others.
         """
+        if not len(moments):  # all inputs are constant
+            return np.zeros(len(self.blocks))
         own = self.blocks[chosen][self.block_valid[chosen]]
         weights = np.linalg.solve(self.gram[np.ix_(own, own)], moments[own])
         slope = moments - weights @ self.gram[own]

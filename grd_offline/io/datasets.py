@@ -44,7 +44,14 @@ from grd_offline.core.episodes import (
 from grd_offline.core.errors import DataError, located
 from grd_offline.core.typing import AnyArray, BoolArray
 from grd_offline.core.words import count
-from grd_offline.io.files.plain import MISFITS, convert, folder_errors, read_record, write_json
+from grd_offline.io.files.plain import (
+    MISFITS,
+    convert,
+    folder_errors,
+    read_record,
+    refuse_outside,
+    write_json,
+)
 from grd_offline.io.files.results import find_relabelled
 from grd_offline.io.formats.guard import Budget, SafeGroup, Source, open_handle, probe_file
 from grd_offline.io.formats.layouts import (
@@ -145,6 +152,8 @@ def open_recording(
     limits = (max_episode_steps, max_bytes)
     is_folder = not os.fspath(path).startswith(PREFIX) and find_data_file(Path(path)) is None
     if is_folder and (parts := find_parts(Path(path))):
+        for part in parts:
+            refuse_outside(part, Path(path))
         return join_parts(Path(path), parts, lambda part: _open_file(part, part, *limits))
     return _open_file(_find_file(path), path, *limits)
 
@@ -409,6 +418,7 @@ def _find_file(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if folder.is_dir():
         if (found := find_data_file(folder)) is not None:
+            refuse_outside(found, folder)
             return found
         if (relabelled := find_relabelled(folder)) is not None:
             return _find_file(relabelled)

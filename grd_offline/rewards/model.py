@@ -160,7 +160,8 @@ class RewardModel:
         """Predict the standard deviation of the true reward around the prediction: (N,). nan if it
         is not known."""
         batch = self._check_steps(observations, actions, next_observations, terminations)
-        return self._fill_std(self.function.predict_std(batch), len(batch))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._fill_std(self.function.predict_std(batch), len(batch))
 
     def predict_both(
         self,
@@ -177,7 +178,7 @@ class RewardModel:
 
     def _fill_std(self, std: Array | None, count: int) -> Array:
         if std is not None:
-            return std
+            return check_predicted(std, "spreads")
         return np.full(count, np.nan if self.step_std is None else self.step_std)
 
     def _check_steps(self, *given: Any) -> Steps:
@@ -270,11 +271,11 @@ class RewardModel:
         }
 
 
-def check_predicted(rewards: Array) -> Array:
-    """Refuse rewards that only a damaged model gives."""
-    if not np.isfinite(rewards).all():
-        raise DataError("the model gives rewards that are nan or infinite: it is damaged")
-    return rewards
+def check_predicted(values: Array, what: str = "rewards") -> Array:
+    """Refuse rewards, or their standard deviations, that only a damaged model gives."""
+    if not np.isfinite(values).all():
+        raise DataError(f"the model gives {what} that are nan or infinite: it is damaged")
+    return values
 
 
 def _read_mask(config: Mapping[str, Any], field: str, size: int) -> NDArray[np.int64]:

@@ -215,3 +215,16 @@ def test_same_generator_same_fit_and_progress_runs_to_the_end():
 def test_settings_are_checked(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         DynamicsSettings(**wrong)
+
+
+def test_next_states_of_constant_inputs_have_no_parents():
+    """Episodes of one step that all begin at the same place."""
+    rng = np.random.default_rng(0)
+    last = np.ones(1, bool)
+    episodes = [
+        Episode(np.stack([np.zeros(2), rng.normal(size=2)]), np.zeros((1, 1)), np.ones(1), last,
+                ~last, last)
+        for _ in range(60)
+    ]  # fmt: skip
+    found = fit_dynamics(EpisodeSet.from_episodes(episodes), rng=rng)
+    assert not found.model.state_to_state.any()

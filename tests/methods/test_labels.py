@@ -341,3 +341,10 @@ def test_no_base_is_fitted_where_the_length_tells_the_label():
     assert estimator.masks_["state_to_reward"].tolist() == [1, 0]
     findings, _ = estimator.examine(labelled)
     assert any("number of steps alone explains" in finding.text for finding in findings)
+
+
+def test_labels_with_both_states_of_a_step_are_fitted(labelled) -> None:
+    episodes, _ = labelled
+    fitted = ClosedForm(next_state=True, order=1).fit(episodes)
+    assert fitted.function_.outcome == SUCCESS
+    assert fitted.masks_["state_to_reward"].any()

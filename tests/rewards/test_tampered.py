@@ -288,3 +288,14 @@ def test_the_command_line_says_it_in_one_line(saved):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "version: expected 1, got 2" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["effects"])
+def test_spreads_that_are_no_numbers_are_refused(saved):
+    """Each number of the file is finite, but their squares are not."""
+    tamper_tensors(saved, lambda t: t.update(factor=t["factor"] * 1e200))
+    model = RewardModel.load(saved)
+    steps = reward_models.make_steps()
+    for ask in (model.uncertainty, model.predict_both):
+        with pytest.raises(DataError, match="spreads that are nan or infinite: it is damaged"):
+            ask(*steps)

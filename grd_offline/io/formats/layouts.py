@@ -412,7 +412,7 @@ def _is_dataset(folder: Path) -> bool:
 
 def _load_metadata(path: Path) -> dict[str, Any]:
     try:
-        metadata = read_json(path, _METADATA_BYTES, finite=False)
+        metadata = read_json(path, _METADATA_BYTES, finite=False, inside=path.parent)
     except FileNotFoundError:
         return {}
     except DataError as error:

@@ -140,8 +140,15 @@ def restore(rewards: Any, table: Any, header: Header) -> Any:
     return rewards
 
 
+_LINE = ("id", "rewards", SPREAD)
+"""What each of our JSON lines has."""
+
+
 def is_rewards_table(path: Path) -> bool:
-    """Whether a table holds an episode, a step, a reward and a spread in each row, as ours do."""
+    """Whether a table holds what ours do.
+
+    That is an episode, a step, a reward and a spread in each row; in JSON lines, all of an episode.
+    """
     try:
         if not path.is_file():
             return False
@@ -154,7 +161,7 @@ def is_rewards_table(path: Path) -> bool:
                 names = next(csv.reader([file.readline(_LONGEST_LINE).decode()]), [])
             else:
                 first = json.loads(file.readline(_LONGEST_LINE))
-                names = list(first) if isinstance(first, dict) else []
+                return isinstance(first, dict) and list(first) == [*_LINE]
     except Exception:  # of Python or polars: what cannot be read is none of ours
         return False
     return len(names) == 4 and names[2:] == [REWARD, SPREAD]
@@ -222,9 +229,9 @@ def _as_csv(columns: Mapping[str, NDArray[Any]], *, has_names: bool) -> bytes:
 def _as_lines(rewarded: Sequence[Rewarded], first: int) -> bytes:
     lines = (
         {
-            "id": index if one.origin.label is None else one.origin.label,
-            "rewards": [float(f"{reward:.9g}") for reward in one.rewards.tolist()],
-            SPREAD: [float(f"{std:.6g}") for std in one.spread.tolist()],
+            _LINE[0]: index if one.origin.label is None else one.origin.label,
+            _LINE[1]: [float(f"{reward:.9g}") for reward in one.rewards.tolist()],
+            _LINE[2]: [float(f"{std:.6g}") for std in one.spread.tolist()],
         }
         for index, one in enumerate(rewarded, first)
     )

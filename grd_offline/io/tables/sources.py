@@ -45,7 +45,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from grd_offline.core.errors import DataError, located
-from grd_offline.io.files.plain import open_regular, read_json
+from grd_offline.io.files.plain import open_regular, read_json, refuse_outside
 from grd_offline.io.tables.columns import (
     ENDINGS,
     FLAG,
@@ -525,7 +525,7 @@ _BOOKKEEPING = ("index", "task_index", "timestamp", "next.done")
 @contextmanager
 def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSource]:
     """The frames of a dataset."""
-    info = read_json(folder / LEROBOT)
+    info = read_json(folder / LEROBOT, inside=folder)
     info = info if isinstance(info, dict) else {}
     version, features = info.get("codebase_version"), info.get("features")
     if not str(version).startswith("v3"):
@@ -536,6 +536,8 @@ def open_lerobot(folder: Path, max_bytes: int | None = None) -> Iterator[TableSo
     files = sorted((folder / "data").glob("chunk-*/file-*.parquet"))
     if not files:
         raise DataError("holds no data/chunk-*/file-*.parquet", file=folder)
+    for file in files:
+        refuse_outside(file, folder)
     with open_parquet(files, "lerobot", max_bytes) as source:
         kinds = {
             name: kind

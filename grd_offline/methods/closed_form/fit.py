@@ -541,8 +541,8 @@ def fit_labels(
         searches[moment] = _MomentOfLabels(given, moment, settings, rng, progress)
         searches[moment].begin(next(iter(searches.values())))
     evidence = {moment: one.found.fit.evidence for moment, one in searches.items()}
-    preferred = prefer(evidence, firmly=False, jumps=motion.jumps)
-    best = searches[preferred if asked == AUTO else asked]
+    is_open = asked == AUTO
+    best = searches[prefer(evidence, firmly=False, jumps=motion.jumps) if is_open else asked]
     best.refine()
     if asked == AUTO:
         evidence[best.data.state_at] = best.found.fit.evidence
