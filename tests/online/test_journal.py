@@ -17,7 +17,7 @@ from grd_offline.learning.online.run import OnlineFolder, OnlineRun
 pytestmark = pytest.mark.long
 
 TIMES = int(os.environ.get("GRD_OFFLINE_FUZZ", "1"))
-SEQUENCES = 5 * TIMES
+SEQUENCES = TIMES
 WRITES = ("write", "pwrite", "fsync", "replace", "rename", "ftruncate", "mkdir")
 
 
@@ -45,7 +45,7 @@ class Trouble:
 
 def choose_settings(chance):
     return make_settings(
-        steps=2000, warmup=100, eval_every=400, eval_episodes=1, round_steps=100,
+        steps=1200, warmup=100, eval_every=400, eval_episodes=1, round_steps=100,
         round_updates=25, hidden=(4,), batch=8, overlap=chance.random() < 0.5,
         methods=("oracle",),
     )  # fmt: skip
@@ -88,10 +88,10 @@ def test_a_run_with_troubles_has_the_tables_of_one_without(number, tmp_path):
     settings = choose_settings(chance)
     advance(tmp_path / "whole", settings, is_new=True)
     expected = read_journal(tmp_path / "whole")
-    assert len(expected["evaluations.csv"]) == 5
-    assert len(expected["log.csv"]) == 2
+    assert len(expected["evaluations.csv"]) == 3
+    assert len(expected["log.csv"]) == 1
     path = tmp_path / "run"
-    advance(path, settings, chance.randrange(1, 40), is_new=True)
+    advance(path, settings, chance.randrange(1, 30), is_new=True)
     is_done = False
     for _ in range(chance.randrange(2, 8)):
         polls, at = chance.choice([1, 3, 10, 40]), chance.randrange(1, 60)
