@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import sys
 import zipfile
 
 import numpy as np
@@ -38,6 +39,8 @@ class Kill:
 
     def _wrap(self, function, name):
         def call(*arguments, **options):
+            if sys._getframe(1).f_globals["__name__"] == "multiprocessing.heap":
+                return function(*arguments, **options)  # shared memory is no file of the run
             self.calls.append(name)
             if len(self.calls) >= self.at:
                 raise Killed
@@ -82,9 +85,7 @@ def read_result(folder):
 
 def test_a_kill_at_every_write_of_a_resume(stopped, tmp_path):
     """Of the many writes of the parts of a checkpoint, every sixteenth; of all others, each."""
-    for name in ("first", "whole"):
-        tampering.copy(stopped, tmp_path / name)
-    go_on(tmp_path / "first")  # shared memory is made on the disk, and then used again
+    tampering.copy(stopped, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
         whole = Kill(patch, 10**9)
         go_on(tmp_path / "whole")

@@ -114,7 +114,11 @@ def unpack(packed: dict[str, Any]) -> list[FinishedEpisode]:
     """The inverse of `pack`."""
     if not packed:
         return []
-    stops = np.cumsum(packed["lengths"])
+    lengths, steps = packed["lengths"], int(packed["lengths"].sum())
+    rows = {"observations": steps + len(lengths), "actions": steps}
+    if any(packed[name].ndim != 2 or len(packed[name]) != rows[name] for name in rows):
+        raise ValueError(f"expected the arrays of {len(lengths)} episodes of {steps} steps")
+    stops = np.cumsum(lengths)
     observations = np.split(packed["observations"], (stops + np.arange(1, len(stops) + 1))[:-1])
     actions = np.split(packed["actions"], stops[:-1])
     ends = zip(packed["returns"], packed["terminated"], strict=True)

@@ -45,7 +45,7 @@ from grd_offline.core.statistics import pearson
 from grd_offline.core.words import format_bytes
 from grd_offline.io.files import results as run_files
 from grd_offline.io.files.models import REWARD_FOLDER
-from grd_offline.io.files.plain import folder_errors
+from grd_offline.io.files.plain import MISFITS, folder_errors
 from grd_offline.io.files.storage import lock_folder, make_folder, replace_file
 from grd_offline.learning.agents.algorithms import find_algorithm
 from grd_offline.learning.fleet.environment import VectorEnvironment
@@ -421,9 +421,13 @@ class OnlineRun(Run):
 
     def load_state(self, state: dict[str, Any]) -> list[str]:
         """Restore what `state` gave. Says which unfinished episodes could not be reached."""
-        self.rounds = int(state["rounds"])
-        left = int(state["updates_left"])
-        self._updates_left = min(max(left, 0), self.settings.round_updates)
+        self.rounds, self._updates_left = int(state["rounds"]), int(state["updates_left"])
+        last = self.total // self.settings.round_steps
+        if (
+            not 0 <= self.rounds <= last
+            or not 0 <= self._updates_left <= self.settings.round_updates
+        ):
+            raise ValueError(f"round {self.rounds} of {last}, {self._updates_left} updates left")
         if state["collected"] is not None:
             self._collected = Round(**state["collected"])
         self.unfinished = [Unfinished(**episode) for episode in state["unfinished"]]
@@ -617,6 +621,8 @@ class OnlineFolder(RunFolder):
         self._moments: dict[int, list[_Moment]] = {}
         self._rows = dict.fromkeys(self.tables, 0)
         """Number of rows of each table. A resume looks whether they are still there."""
+        self._kept: dict[str, list[dict[str, str]]] = {}
+        """The rows of a run that is resumed, until something is written."""
         self._writer = Writer()
         self._board: Any = None
         self._let_go: Callable[[], Any] = lambda: None
@@ -643,6 +649,8 @@ class OnlineFolder(RunFolder):
             self.best = {str(name): float(value) for name, value in extra["best"].items()}
             self.seconds_before = float(extra["seconds"])
             counts = {name: int(extra["rows"][name]) for name in self.tables}
+            if min(counts.values()) < 0:
+                raise ValueError("a negative number of rows")
         tables = {n: run_files.read_rows(self.path / n, run_files.LOG_BYTES) for n in self.tables}
         for name, rows in tables.items():
             missing = counts[name] - len(rows)
@@ -650,13 +658,26 @@ class OnlineFolder(RunFolder):
                 lost = f"{missing} rows are missing that were there when the checkpoint was written"
                 warnings.append(f"{self.path / name}: {lost}: the run continues without them")
             # What was written after the checkpoint comes again, be it of the same step.
-            kept = rows[: counts[name]]
-            run_files.start_table(self.path / name, self.tables[name], kept)
-            self._rows[name] = len(kept)
-        logged = tables[run_files.LOG_FILE][: counts[run_files.LOG_FILE]]
+            self._kept[name] = rows[: counts[name]]
+            self._rows[name] = len(self._kept[name])
+        logged = self._kept[run_files.LOG_FILE]
         self.logged = int(logged[-1]["step"]) // LOG_EVERY if logged else 0
         self._open_board(run.step + 1)
         return warnings
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether a resumed run has written nothing yet."""
+        return bool(self._kept)
+
+    def _cut(self) -> None:
+        """Cut the tables of a resumed run before anything is added to them.
+
+        This thread does it, before it has another one write.
+        """
+        for name, rows in self._kept.items():
+            run_files.start_table(self.path / name, self.tables[name], rows)
+        self._kept = {}
 
     def _hold(self) -> None:
         """Keep other processes from writing here until `close`, or as long as this object lives."""
@@ -680,6 +701,11 @@ class OnlineFolder(RunFolder):
         if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
             self._begin_checkpoint(self.run)
 
+    def _write_log(self) -> None:
+        if self._log is not None:
+            self._cut()
+        super()._write_log()
+
     def save(self, run: Any) -> None:
         """Write a checkpoint, and wait for it."""
         self._begin_checkpoint(run)
@@ -692,13 +718,16 @@ class OnlineFolder(RunFolder):
         self._write_log()
         self._writer.wait()
         extra = {"best": self.best, "seconds": self.seconds, "rows": self._rows}
-        self._writer.submit(write_checkpoint, take_checkpoint(run, extra), self.path)
+        contents = take_checkpoint(run, extra)
+        self._cut()
+        self._writer.submit(write_checkpoint, contents, self.path)
         self._last_checkpoint = time.monotonic()
 
     def on_start(self, work: Any) -> None:
         """Keep what belongs to an evaluation: reward functions, masks, correlation."""
         if not isinstance(work, Evaluation):
             return
+        self._cut()
         run: OnlineRun = self.run
         predicted = run.begin_predictions()()
         compact, seen = run.learner.compute_compact(), run.learner.mask.numpy(force=True) > 0
@@ -979,7 +1008,13 @@ def resume_online(
     with OnlineRun(chosen, workers=workers, device=device, observer=both) as run:
         for warning in files.resume(run):
             observer.on_warning(warning)
-        return _train(run, files, observer)
+        try:
+            return _train(run, files, observer)
+        except MISFITS as error:  # what no check of a checkpoint has foreseen
+            if isinstance(error, DataError) or not files.is_untouched:
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            raise DataError(f"does not fit this run: {reason}", file=folder / NAME) from error
 
 
 def _train(run: OnlineRun, files: OnlineFolder, observer: Observer) -> TrainingResult:
