@@ -80,5 +80,6 @@ class Endings:
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over what `state` gave."""
         self.steps, self.terminations = int(state["steps"]), int(state["terminations"])
-        self._origin, self._sums = np.array(state["origin"]), np.array(state["sums"])
-        self._last_sums = np.array(state["last_sums"])
+        names = ("origin", "sums", "last_sums")
+        arrays = (np.array(state[name], np.float64) for name in names)
+        self._origin, self._sums, self._last_sums = arrays

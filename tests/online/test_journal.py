@@ -65,7 +65,7 @@ def advance(path, settings, polls=10**9, *, is_new=False):
                 folder.resume(run)
             run.train()
             folder.save(run)
-            return run.step >= run.total
+            return run.is_done()
     finally:
         folder.close()
 

@@ -280,8 +280,8 @@ class OnlineRun(Run):
             self.check_skipped(self._skipped.finish())
             self._skipped = None
 
-    def _is_done(self) -> bool:
-        return super()._is_done() and not self._updates_left
+    def is_done(self) -> bool:
+        return super().is_done() and not self._updates_left
 
     def _is_evaluation_due(self) -> bool:
         is_time = self.step == self.total or self._has_passed(self.settings.eval_every)
@@ -727,7 +727,6 @@ class OnlineFolder(RunFolder):
         """Keep what belongs to an evaluation: reward functions, masks, correlation."""
         if not isinstance(work, Evaluation):
             return
-        self._cut()
         run: OnlineRun = self.run
         predicted = run.begin_predictions()()
         compact, seen = run.learner.compute_compact(), run.learner.mask.numpy(force=True) > 0
@@ -741,6 +740,7 @@ class OnlineFolder(RunFolder):
             for place, state in enumerate(states[source.members]):
                 masks = edges and {name: edges[name][place] for name in EDGES}
                 moments.append(_Moment(*state, source.export(place), masks))
+        self._cut()
         self._writer.submit(self._write_moment, run, run.step, moments, predicted)
 
     def _write_moment(self, run: Run, step: int, moments: list[_Moment], predicted: Any) -> None:

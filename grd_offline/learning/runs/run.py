@@ -204,7 +204,7 @@ class Run(ABC):
             self._evaluating = None
 
     def _learn(self) -> None:
-        while not self._is_done() and not self.observer.should_stop() and self._advance():
+        while not self.is_done() and not self.observer.should_stop() and self._advance():
             self.finish_evaluation(wait=False)
             if self._is_evaluation_due():
                 self._evaluate()
@@ -215,7 +215,7 @@ class Run(ABC):
         found = [] if self.fleet is None else self.fleet.processes
         return [process.pid for process in found if process.pid is not None]
 
-    def _is_done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether nothing is left to learn."""
         return self.step >= self.total
 
@@ -500,7 +500,7 @@ class RunFolder(Observer, ABC):
             best = [folder / "best"] if (folder / "best").is_dir() else []
             if found := best or sorted(folder.glob("step-*")):
                 policies[member.name] = found[-1]
-        return TrainingResult(self.path, run.step, run.step >= run.total, rows, policies)
+        return TrainingResult(self.path, run.step, run.is_done(), rows, policies)
 
     def _save_best(self, run: Any, index: int, evaluation: Evaluation) -> None:
         """Write what belongs to the best policy of a member, apart from the policy."""
