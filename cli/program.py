@@ -65,8 +65,21 @@ def _show_version(context: click.Context) -> None:
 def run(arguments: Sequence[str] | None) -> int:
     """Run a command and give its exit code; every error is one line."""
     _prepare_streams()
-    code = _run(sys.argv[1:] if arguments is None else arguments)
-    return code if _flush() else code or _fail("the output cannot be written")
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except BrokenPipeError:
+        _discard_output()
+        return _CLOSED_PIPE
+    except OSError:
+        _discard_output()
+        return code or _fail("the output cannot be written")
+    return code
+
+
+_CLOSED_PIPE = 128 + 13
+"""What a shell has of a program that the signal of a closed pipe ended."""
 
 
 def _prepare_streams() -> None:
@@ -101,6 +114,10 @@ def _run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped", code=130)
+    except SystemExit as end:
+        if end.code == 1:  # with which click leaves where a pipe was closed
+            raise BrokenPipeError from None
+        raise
     except Exception as error:
         return _report(error, next((part for part in arguments if part in cli.commands), ""))
 
@@ -132,19 +149,6 @@ def _describe_system_error(error: OSError) -> str:
     except OSError:
         return "the working folder is gone: change to another one"
     return f"the output cannot be written: {reason}" if error.errno == errno.ENOSPC else reason
-
-
-def _flush() -> bool:
-    """Write out what was printed; whether that was possible."""
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-    except BrokenPipeError:
-        _discard_output()
-    except OSError:
-        _discard_output()
-        return False
-    return True
 
 
 def _discard_output() -> None:

@@ -372,7 +372,7 @@ COMPARISON_FILE, SCORES_FILE = "comparison.json", "scores.csv"
 _COLUMNS = ("task", "method", "step", "seed", "score")
 _PARTS = {"metric", "chosen", "tasks", "methods"}
 """Some of what `Comparison.to_json` gives."""
-_FORMULA = ("=", "+", "-", "@")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet takes text that begins with one of these for a formula."""
 
 

@@ -51,6 +51,19 @@ def test_an_output_that_is_full(tmp_path):
     check(done, "the output cannot be written")
 
 
+def test_a_pipe_that_is_closed(tmp_path):
+    """As a shell has it of other programs. What was printed before is there."""
+    line = 'set -o pipefail; "$@" | head -c 1; echo " $?"'
+    command = ["bash", "-c", line, "bash", sys.executable, "-m", "grd_offline.cli", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.endswith((" 141\n", " 0\n"))  # 0 where all was written before the end
+    assert not done.stderr
+    script = "import os, sys; from grd_offline.cli import main; os.close(r[0]); main(['--help'])"
+    script = "import os; r = os.pipe(); os.dup2(r[1], 1); " + script
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_an_output_that_is_closed(closed, tmp_path):
     corpus.own(tmp_path / "data.h5")

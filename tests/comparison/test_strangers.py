@@ -10,6 +10,7 @@ import run_folders
 from grd_offline.cli import main
 from grd_offline.comparison.compare import (
     Printed,
+    _as_text,
     collect_scores,
     compare_scores,
     find_runs,
@@ -85,6 +86,11 @@ def test_a_seed_is_a_whole_number(seed, tmp_path):
     change(run / "evaluations.csv", ("grd-seed0,grd,0,", f"grd-seed0,grd,{seed},"))
     with pytest.raises(DataError, match="seed: expected a whole number, got"):
         read_run(run)
+
+
+@pytest.mark.parametrize("name", ["=1+1", "\tone", "\rone", "one"])
+def test_names_are_text_to_a_spreadsheet(name):
+    assert _as_text(name) == (name if name == "one" else f"'{name}")
 
 
 @pytest.mark.parametrize("sign", "=+-@")
