@@ -112,6 +112,11 @@ def test_odd_lines_are_told(tmp_path, baseline, line):
             assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+def test_turns_without_any_number_are_refused(tmp_path, baseline):
+    write_line(tmp_path / "a.jsonl", turns=[{"features": []}, {"features": []}], score=1)
+    check_refused(inspect(tmp_path, "a.jsonl"), baseline, "turn 0: expected features")
+
+
 def test_lines_that_are_not_utf8_are_told(tmp_path, baseline):
     (tmp_path / "a.jsonl").write_bytes(
         b'{"turns": [{"features": [1]}], "id": "\xff", "score": 1}\n'

@@ -1009,7 +1009,7 @@ def _read_turn(turn: Any, index: int) -> Row:
         value = turn.get(name)
         if isinstance(value, Mapping):
             fields |= {str(key): one for key, one in value.items()}
-        elif value is not None:
+        elif value is not None and value != []:
             fields[name] = value
     if not fields or {EPISODE, STEP, SCORE} & set(fields):
         raise DataError(
