@@ -57,6 +57,7 @@ def test_a_pipe_as_returns_is_not_waited_for(tmp_path, baseline):
     check_refused(done, baseline, "not a regular file")
 
 
+@pytest.mark.long
 def test_many_columns_cost_time_in_proportion(tmp_path, baseline):
     width = 40_000
     names = ["episode", "return", *(f"c{k}" for k in range(width))]
@@ -158,6 +159,7 @@ def write_bomb(path, kind):
     pq.write_table(pa.table(data), path, compression="gzip", row_group_size=count)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["lists", "numbers", "texts"])
 def test_a_small_parquet_file_of_gigabytes_is_refused(tmp_path, baseline, kind):
     write_bomb(tmp_path / "a.parquet", kind)
