@@ -120,10 +120,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     assert (tmp_path / "run/checkpoint.pt").is_file()
 
 
-def test_the_command_to_go_on_names_a_module_again():
-    line = name_resume(Path("runs/a b"), "mine:Env-v0")
-    assert line == "grd-offline train-online --resume 'runs/a b' --env mine:Env-v0"
-    assert name_resume(Path("run"), "Hopper").endswith("--resume run")
+def test_the_command_to_go_on_names_what_has_to_be_trusted_again():
+    arguments = {"xml_file": "./robot.xml", "size": 3}
+    line = name_resume(Path("runs/a b"), "mine:Env-v0", arguments)
+    again = "--env mine:Env-v0 --env-arg xml_file=./robot.xml"
+    assert line == f"grd-offline train-online --resume 'runs/a b' {again}"
+    assert name_resume(Path("run"), "Hopper", {}).endswith("--resume run")
 
 
 @pytest.mark.parametrize(
