@@ -79,7 +79,7 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 _CLOSED_PIPE = 128 + 13
-"""What a shell has of a program that the signal of a closed pipe ended."""
+"""The exit code that shells show for a program that was ended by a closed pipe (SIGPIPE)."""
 
 
 def _prepare_streams() -> None:

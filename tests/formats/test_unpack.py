@@ -112,10 +112,10 @@ def test_where_nothing_forks_a_new_process_reads_first(packed, monkeypatch):
     with pytest.raises(DataError, match=r"lzf.h5.*crashes the HDF5 library .*SIGSEGV"):
         open_recording(packed)
     monkeypatch.setattr(guard, "read_limited", ends.hang)
-    monkeypatch.setattr(guard, "_START_SECONDS", -3.9)
+    monkeypatch.setattr(guard, "START_SECONDS", -3.9)
     with pytest.raises(DataError, match=r"lzf.h5.*takes too long to read"):
         open_recording(packed)
-    monkeypatch.setattr(guard, "_START_SECONDS", 20.0)
+    monkeypatch.setattr(guard, "START_SECONDS", 20.0)
     monkeypatch.setattr(guard, "read_limited", ends.complain)
     with pytest.raises(DataError, match=r"lzf.h5.*observations: no good"):
         open_recording(packed)

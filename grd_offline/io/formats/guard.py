@@ -573,7 +573,7 @@ _BLOCK_BYTES = 8 * 2**20
 _DEPTH = 16
 _MESSAGE_BYTES = 500
 _TOO_LONG = -signal.SIGXCPU if hasattr(signal, "SIGXCPU") else None
-_START_SECONDS = 20.0
+START_SECONDS = 20.0
 """A new process has so many seconds more, to import what it needs."""
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
 """Whether the child is a fork. On macOS, libraries do not survive a fork."""
@@ -613,7 +613,7 @@ def _read_in_process(path: str | os.PathLike[str], budget: Budget) -> tuple[int,
     reader = Process(read_limited, path, Budget(budget.file_bytes, budget.max_bytes))
     reader.start()
     try:
-        if not reader.connection.poll(_START_SECONDS + _count_seconds(budget)):
+        if not reader.connection.poll(START_SECONDS + count_seconds(budget)):
             raise DataError("takes too long to read for a file of its size")
         return 0, reader.receive()
     except ProcessDied:
@@ -624,7 +624,7 @@ def _read_in_process(path: str | os.PathLike[str], budget: Budget) -> tuple[int,
 
 def read_limited(pipe: Connection[Any, Any], path: str | os.PathLike[str], budget: Budget) -> None:
     """Read a file in a process of its own, and tell what is wrong with it."""
-    _limit(budget)
+    limit_process(budget)
     pipe.send(_read_all(path, budget)[:_MESSAGE_BYTES])
 
 
@@ -636,7 +636,7 @@ def _become_reader(path: str | os.PathLike[str], budget: Budget, writer: int) ->
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for stream in (1, 2):  # whatever a crash prints is not for the user
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        _limit(budget)
+        limit_process(budget)
         message = _read_all(path, budget)
         os.write(writer, message.encode("utf-8", "replace")[:_MESSAGE_BYTES])
         code = 0
@@ -644,21 +644,25 @@ def _become_reader(path: str | os.PathLike[str], budget: Budget, writer: int) ->
         os._exit(code)
 
 
-def _count_seconds(budget: Budget) -> float:
+def count_seconds(budget: Budget) -> float:
     megabytes = min(max(budget.file_bytes, budget.max_bytes or 0) / 2**20, 1e6)
     return SECONDS + SECONDS_PER_MB * megabytes
 
 
-def _limit(budget: Budget) -> None:
+def limit_process(budget: Budget, more_bytes: int = 0) -> None:
+    """Bound the memory and the time of this process by the size of what it reads.
+
+    `more_bytes` are those of a library that needs memory of its own.
+    """
     if resource is None:
         return
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc").is_dir() else 0
     if pages:
-        more = max(MEMORY_BYTES, budget.max_bytes or 0)
+        more = more_bytes + max(MEMORY_BYTES, budget.max_bytes or 0)
         limit = min(pages * resource.getpagesize() + more, 2**62)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    seconds = int(used + _count_seconds(budget)) + 1
+    seconds = int(used + count_seconds(budget)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -16,36 +16,36 @@ import polars as pl
 
 from grd_offline.core.errors import DataError
 from grd_offline.core.process import Process, ProcessDied
+from grd_offline.io.formats.guard import (
+    EXPANSION,
+    MEMORY_BYTES,
+    START_SECONDS,
+    Budget,
+    count_seconds,
+    limit_process,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
 BLOCK_ROWS = 65_536
-PLAUSIBLE = 2**28
-"""Bytes that the cells of files of any size may take."""
-TIMES = 20
-"""Factor by which files may grow beyond that."""
-START_SECONDS, SECONDS_PER_MB = 30, 0.2
-"""How long the reading may take: to begin with, and for each megabyte that is allowed."""
-_MORE_BYTES = 2**29
-"""What the library itself may take."""
+PLAUSIBLE, TIMES = MEMORY_BYTES, EXPANSION
+"""Cells may take so many bytes, and this many times the size of their files more."""
+_LIBRARY_BYTES = 2**29
+"""Memory of polars itself: a block of each column on each thread."""
 TOO_MUCH = "far more than a file of its size should hold: if you trust it, use --max-size"
 
 
 def check_cells(paths: Sequence[Path], max_bytes: int | None) -> None:
     """Refuse files whose cells take more than `max_bytes`, or more than is plausible."""
-    allowed = PLAUSIBLE + TIMES * sum(path.stat().st_size for path in paths)
-    allowed = allowed if max_bytes is None else max_bytes
-    seconds = START_SECONDS + SECONDS_PER_MB * allowed / 2**20
-    child = Process(count_cells, [os.fspath(path) for path in paths], allowed, int(seconds))
+    size = sum(path.stat().st_size for path in paths)
+    allowed = PLAUSIBLE + TIMES * size if max_bytes is None else max_bytes
+    budget = Budget(size, max_bytes)
+    child = Process(count_cells, [os.fspath(path) for path in paths], allowed, budget)
     child.start()
     try:
-        if not child.connection.poll(2 * seconds):  # a busy machine has less time for it
+        # On a busy machine the limit on processor time takes longer.
+        if not child.connection.poll(START_SECONDS + 4 * count_seconds(budget)):
             raise DataError(f"takes longer to read than it may: {TOO_MUCH}")
         if reason := child.receive():
             raise DataError(reason)
@@ -56,13 +56,13 @@ def check_cells(paths: Sequence[Path], max_bytes: int | None) -> None:
 
 
 def count_cells(
-    pipe: Connection[Any, Any], paths: Sequence[str], allowed: int, seconds: int
+    pipe: Connection[Any, Any], paths: Sequence[str], allowed: int, budget: Budget
 ) -> None:
     """Read all cells in a process of its own, and tell what is wrong with them."""
     for stream in (1, 2):  # whatever a crash prints is not for the user
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     pl.DataFrame({"a": [1]}).lazy().select(pl.all().sum()).collect()  # starts its threads
-    _limit(allowed + _MORE_BYTES, seconds)
+    limit_process(budget, allowed + _LIBRARY_BYTES)
     counted = 0
     for block in _read(paths):
         counted += sum(map(_count_bytes, block))
@@ -95,16 +95,3 @@ def _count_bytes(column: pl.Series) -> int:
     if isinstance(column.dtype, pl.List | pl.Array):
         return 8 * len(column) + _count_bytes(column.explode())
     return max(8 * len(column), int(column.estimated_size()))
-
-
-def _limit(more: int, seconds: int) -> None:
-    """Bound the memory and the time that this process takes from now on."""
-    if resource is None:
-        return
-    table = Path("/proc/self/statm")
-    if table.exists():
-        limit = int(table.read_text().split()[0]) * resource.getpagesize() + more
-        resource.setrlimit(resource.RLIMIT_AS, (min(limit, 2**62),) * 2)
-    used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
-    resource.setrlimit(resource.RLIMIT_CPU, (used + seconds, used + seconds + 5))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -673,7 +673,7 @@ class OnlineFolder(RunFolder):
     def _cut(self) -> None:
         """Cut the tables of a resumed run before anything is added to them.
 
-        This thread does it, before it has another one write.
+        The thread that trains calls this before it hands anything to the thread that writes.
         """
         for name, rows in self._kept.items():
             run_files.start_table(self.path / name, self.tables[name], rows)
